@@ -1,0 +1,3 @@
+"""SQL-Retrieval Augmented Generation inside PostgreSQL."""
+
+__version__ = "0.1.0"

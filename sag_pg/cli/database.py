@@ -1,0 +1,145 @@
+"""The commands that look after the database: migrate, status, psql, stop."""
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import click
+from psycopg import conninfo as libpq
+
+from sag_pg import __version__, database, embedded
+from sag_pg import migrate as migrations
+from sag_pg.cli.application import Application, message, pass_application
+from sag_pg.errors import ConfigurationError, DatabaseNewerError, MigrationsPendingError
+from sag_pg.requirements import installed_extensions
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@pass_application
+def migrate(application: Application, dry_run: bool, as_json: bool) -> None:
+    """Bring the database to the state this program needs.
+
+    Pending migrations run once; functions and views are created anew each time. All of it is one
+    transaction. Any number of processes may do this at once.
+    """
+    with application.connect() as connection:
+        outcome = migrations.migrate(connection, dry_run=dry_run, notify=message)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(outcome)))
+        return
+    would = "would be " if dry_run else ""
+    for extension in outcome.extensions:
+        click.echo(f"extension {extension}: {would}created")
+    for name in outcome.migrations:
+        click.echo(f"migrations/{name}: {would}applied")
+    if len(outcome.sources_changed) == outcome.sources:
+        click.echo(f"sql/: {outcome.sources} files {would}applied")
+    else:
+        for name in outcome.sources_changed:
+            click.echo(f"sql/{name}: {would}replaced")
+    if not (outcome.extensions or outcome.migrations or outcome.sources_changed):
+        message("Nothing to do: the database is up to date.")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@pass_application
+def status(application: Application, as_json: bool) -> None:
+    """Show the connection and what is applied, pending and drifted.
+
+    The exit code is 3 where something is pending or drifted, and 4 where the database is newer
+    than this program.
+    """
+    with application.connect() as connection:
+        state = migrations.inspect(connection)
+        server_version = connection.info.parameter_status("server_version")
+        extensions = installed_extensions(connection)
+    if as_json:
+        facts = {
+            "connection": str(application.target),
+            "source": application.target.source,
+            "program_version": __version__,
+            "server_version": server_version,
+            "extensions": extensions,
+            **dataclasses.asdict(state),
+        }
+        click.echo(json.dumps(facts))
+    else:
+        shown = ", ".join(f"{name} {version}" for name, version in extensions.items())
+        click.echo(f"connection  {application.target} ({application.target.source})")
+        click.echo(f"program     sag-pg {__version__}")
+        click.echo(f"server      PostgreSQL {server_version}")
+        click.echo(f"extensions  {shown or 'none'}")
+        for label, names in (
+            ("applied", [migration.name for migration in state.applied]),
+            ("pending", state.pending),
+            ("drifted", state.drifted),
+            # Before the first migration there is nothing that could have drifted.
+            ("drifted", [f"sql/{name}" for name in state.sources_drifted if state.applied]),
+            ("unknown", state.unknown),
+        ):
+            for name in names:
+                click.echo(f"{label:<11} {name}")
+    if state.database_newer:
+        click.get_current_context().exit(DatabaseNewerError.exit_code)
+    if not state.is_current:
+        if state.pending or state.sources_drifted:
+            message("Run: sag-pg migrate")
+        click.get_current_context().exit(MigrationsPendingError.exit_code)
+
+
+@click.command()
+@pass_application
+def stop(application: Application) -> None:
+    """Stop the embedded server. The next command starts it again."""
+    directory = application.target.data_dir
+    if directory is None:
+        raise ConfigurationError(
+            f"The database is not the embedded one: it is named by {application.target.source}.",
+            "Name the embedded server's directory with --data-dir.",
+        )
+    if embedded.stop(directory):
+        message(f"Stopped the embedded server in {directory}.")
+    else:
+        message(f"No embedded server is running in {directory}.")
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@pass_application
+def psql(application: Application, arguments: tuple[str, ...]) -> None:
+    """Open psql on the database; ARGUMENTS are psql's.
+
+    For example: sag-pg psql -c "SELECT * FROM sag_retrieve('question')"
+    """
+    program = _find_psql(application)
+    # A password in the arguments could be read by every user of the machine.
+    options = libpq.conninfo_to_dict(database.conninfo(application.target))
+    environment = dict(os.environ)
+    if password := options.pop("password", None):
+        environment["PGPASSWORD"] = str(password)
+    if options.pop("sslpassword", None):
+        message("psql will ask for the key's passphrase.")
+    conninfo = libpq.make_conninfo("", **options)
+    named = [f"--dbname={conninfo}"] if conninfo else []
+    # The process becomes psql, so that signals and the terminal are psql's.
+    os.execve(program, [str(program), *named, *arguments], environment)  # noqa: S606
+
+
+def _find_psql(application: Application) -> Path:
+    """The wheel's psql for its own server, else the machine's, else the wheel's."""
+    if not application.target.is_embedded and (found := shutil.which("psql")):
+        return Path(found)
+    try:
+        return embedded.bin_dir() / "psql"
+    except ConfigurationError as error:
+        if application.target.is_embedded:
+            raise
+        raise ConfigurationError(
+            "No psql is installed.",
+            "Install PostgreSQL's client, or run pip install 'sag-pg[embedded]', which has one.",
+        ) from error

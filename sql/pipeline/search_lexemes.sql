@@ -1,0 +1,55 @@
+CREATE OR REPLACE FUNCTION sag.search_lexemes(
+    target bigint,
+    queries tsquery[],
+    weights double precision[],
+    event_counts bigint[],
+    average_length double precision,
+    filter jsonpath DEFAULT NULL,
+    event_budget integer DEFAULT 2000,
+    result_limit integer DEFAULT 60
+)
+RETURNS TABLE (event_id bigint, score double precision)
+LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 60
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH anyof AS (
+        SELECT string_agg(r.query::text, ' | ')::tsquery AS query FROM sag.rarest_lexemes(
+            search_lexemes.queries, search_lexemes.event_counts, search_lexemes.event_budget
+        ) AS r
+    )
+    SELECT s.event_id, s.score
+    FROM (
+        SELECT
+            e.event_id,
+            sag.lexical_score(
+                e.lexemes, e.lexeme_count, search_lexemes.queries, search_lexemes.weights,
+                search_lexemes.average_length
+            ) AS score
+        FROM (
+            SELECT x.event_id, x.document_id, x.lexemes, x.lexeme_count
+            FROM sag.event AS x
+            WHERE x.collection_id = search_lexemes.target
+                AND x.lexemes @@ (SELECT a.query FROM anyof AS a)
+                AND (
+                    search_lexemes.filter IS NULL
+                    OR x.document_id IN (
+                        SELECT d.document_id FROM sag.document AS d
+                        WHERE d.collection_id = search_lexemes.target
+                            AND d.metadata @@ search_lexemes.filter
+                    )
+                )
+            LIMIT search_lexemes.event_budget
+        ) AS e
+    ) AS s
+    ORDER BY s.score DESC, s.event_id ASC
+    LIMIT search_lexemes.result_limit;
+END
+$$;
+COMMENT ON FUNCTION sag.search_lexemes(
+    bigint, tsquery[], double precision[], bigint[], double precision, jsonpath, integer, integer
+) IS
+'The best events by lexical score among those of the question''s rarest lexemes, as many lexemes '
+'as the budget of events allows.';

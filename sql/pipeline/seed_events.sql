@@ -1,0 +1,79 @@
+CREATE OR REPLACE FUNCTION sag.seed_events(
+    target bigint,
+    embedding halfvec,
+    queries tsquery[],
+    weights double precision[],
+    event_counts bigint[],
+    average_length double precision,
+    entity_ids bigint[],
+    entity_event_counts bigint[],
+    filter jsonpath DEFAULT NULL,
+    read_all boolean DEFAULT FALSE,
+    event_similarity double precision DEFAULT 0.4,
+    seed_event_limit integer DEFAULT 60,
+    seed_entity_event_limit integer DEFAULT 20,
+    event_budget integer DEFAULT 2000
+)
+RETURNS TABLE (event_id bigint, path text, relevance double precision, entity_id bigint)
+LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 100
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    -- Path B.
+    SELECT v.event_id, 'direct', v.similarity, NULL::bigint
+    FROM sag.search_vectors(
+        seed_events.target, seed_events.embedding, seed_events.filter, seed_events.read_all, NULL,
+        CASE WHEN seed_events.embedding IS NULL THEN 0 ELSE seed_events.seed_event_limit END
+    ) AS v
+    WHERE v.similarity >= seed_events.event_similarity
+    UNION ALL
+    SELECT x.event_id, 'direct', x.score, NULL
+    FROM sag.search_lexemes(
+        seed_events.target, seed_events.queries, seed_events.weights, seed_events.event_counts,
+        seed_events.average_length, seed_events.filter, seed_events.event_budget,
+        CASE WHEN seed_events.embedding IS NULL THEN seed_events.seed_event_limit ELSE 0 END
+    ) AS x
+    UNION ALL
+    -- Path A, capped per entity, the most relevant first.
+    SELECT s.event_id, 'entity', s.relevance, u.entity_id
+    FROM unnest(seed_events.entity_ids, seed_events.entity_event_counts)
+        AS u (entity_id, event_count)
+    CROSS JOIN LATERAL (
+        SELECT
+            l.event_id,
+            sag.relevance(
+                e.embedding, e.lexemes, e.lexeme_count, seed_events.embedding, seed_events.queries,
+                seed_events.weights, seed_events.average_length
+            ) AS relevance
+        FROM sag.event_entity AS l
+        INNER JOIN sag.event AS e
+            ON e.collection_id = seed_events.target AND e.event_id = l.event_id
+        WHERE u.event_count <= seed_events.event_budget
+            AND l.collection_id = seed_events.target AND l.entity_id = u.entity_id
+            AND (seed_events.filter IS NULL OR e.document_id IN (
+                SELECT d.document_id FROM sag.document AS d
+                WHERE d.collection_id = seed_events.target AND d.metadata @@ seed_events.filter
+            ))
+        ORDER BY 2 DESC NULLS LAST, l.event_id ASC
+        LIMIT seed_events.seed_entity_event_limit
+    ) AS s
+    UNION ALL
+    -- A hub has too many events to read: the nearest that carry it.
+    SELECT h.event_id, 'entity', h.similarity, u.entity_id
+    FROM unnest(seed_events.entity_ids, seed_events.entity_event_counts)
+        AS u (entity_id, event_count)
+    CROSS JOIN LATERAL sag.search_vectors(
+        seed_events.target, seed_events.embedding, seed_events.filter, seed_events.read_all,
+        u.entity_id, seed_events.seed_entity_event_limit
+    ) AS h
+    WHERE u.event_count > seed_events.event_budget AND seed_events.embedding IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION sag.seed_events(
+    bigint, halfvec, tsquery[], double precision[], bigint[], double precision, bigint[], bigint[],
+    jsonpath, boolean, double precision, integer, integer, integer
+) IS
+'E_R: path "entity" joins from the linked entities, path "direct" takes the nearest events by '
+'vector, or by lexemes where there is no embedding.';

@@ -1,0 +1,259 @@
+"""The commands migrate, status, psql and stop, run as a user runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import psycopg
+import pytest
+from click.testing import CliRunner
+from conftest import Server
+
+from sag_pg import __version__, cli, embedded, scripts
+from sag_pg.migrate import LOCK_KEY
+
+
+def sag_pg(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", "from sag_pg.cli import main; main()", *arguments],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A directory whose server is stopped after the test."""
+    directory = tmp_path / "data"
+    yield directory
+    embedded.stop(directory)
+
+
+def test_every_registered_command_can_be_imported() -> None:
+    context = click.Context(cli.main)
+    for name in cli.main.list_commands(context):
+        command = cli.main.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(), f"{name} has no help"
+
+
+def test_version_and_unknown_command() -> None:
+    runner = CliRunner()
+    assert runner.invoke(cli.main, ["--version"]).output == f"sag-pg, version {__version__}\n"
+    result = runner.invoke(cli.main, ["migrat"])
+    assert result.exit_code == 2
+    assert "No such command" in result.stderr
+
+
+def test_database_goes_from_empty_to_current(empty_database_url: str) -> None:
+    runner = CliRunner(env={"DATABASE_URL": empty_database_url})
+    total = len(scripts.load_program().migrations)
+
+    result = runner.invoke(cli.main, ["status"])
+    assert result.exit_code == 3
+    assert result.stdout.count("\npending ") == total
+    assert result.stderr == "Run: sag-pg migrate\n"
+
+    result = runner.invoke(cli.main, ["migrate", "--dry-run"])
+    assert result.exit_code == 0
+    assert result.stdout.count("would be applied") == total + 1
+    assert runner.invoke(cli.main, ["status"]).exit_code == 3
+
+    result = runner.invoke(cli.main, ["migrate", "--json"])
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["migrations"]) == total
+
+    result = runner.invoke(cli.main, ["migrate"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "Nothing to do" in result.stderr
+
+    result = runner.invoke(cli.main, ["status", "--json"])
+    assert result.exit_code == 0
+    status = json.loads(result.stdout)
+    assert status["source"] == "DATABASE_URL"
+    assert sorted(status["extensions"]) == ["pg_trgm", "vector"]
+    assert len(status["applied"]) == total
+    assert status["pending"] == status["drifted"] == status["sources_drifted"] == []
+
+
+def test_status_of_a_drifted_and_of_a_newer_database(empty_database_url: str) -> None:
+    runner = CliRunner(env={"DATABASE_URL": empty_database_url})
+    assert runner.invoke(cli.main, ["migrate"]).exit_code == 0
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE sag.applied_source SET sha256 = 'x' WHERE path = 'search_path.sql'"
+        )
+        result = runner.invoke(cli.main, ["status"])
+        assert result.exit_code == 3
+        assert "drifted     sql/search_path.sql\n" in result.stdout
+
+        connection.execute(
+            "INSERT INTO sag.migration (version, name, sha256, program_version)"
+            " VALUES (9999, '9999_future.sql', 'x', '9.9')"
+        )
+        result = runner.invoke(cli.main, ["status"])
+        assert result.exit_code == 4
+        assert "unknown     9999_future.sql\n" in result.stdout
+        result = runner.invoke(cli.main, ["migrate"])
+        assert result.exit_code == 4
+        assert "Error: A newer sag-pg" in result.stderr
+        assert "Hint: Upgrade" in result.stderr
+
+
+def test_flags_beat_the_environment(empty_database_url: str) -> None:
+    runner = CliRunner(
+        env={
+            "SAG_PG_DATABASE_URL": "postgresql://127.0.0.1:1/own",
+            "DATABASE_URL": "postgresql://127.0.0.1:1/general",
+            "PGHOST": "127.0.0.1",
+            "SAG_PG_DATA_DIR": "/nowhere",
+        }
+    )
+    result = runner.invoke(cli.main, ["--database-url", empty_database_url, "status", "--json"])
+    assert json.loads(result.stdout)["source"] == "--database-url"
+
+
+def test_errors_are_messages_with_hints() -> None:
+    runner = CliRunner()
+    result = runner.invoke(
+        cli.main, ["--database-url", "postgresql://me:hunter2@127.0.0.1:1/db", "status"]
+    )
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: No connection to user=me dbname=db host=127.0.0.1")
+    assert "\nHint: " in result.stderr
+    assert "hunter2" not in result.output
+
+    result = runner.invoke(cli.main, ["--database-url", "x", "--data-dir", "y", "status"])
+    assert result.exit_code == 2
+    assert "exclude each other" in result.stderr
+
+    result = runner.invoke(cli.main, ["--database-url", "dbname=x", "stop"])
+    assert result.exit_code == 2
+    assert "not the embedded one" in result.stderr
+
+
+def test_embedded_server_survives_commands_until_stop(data_dir: Path) -> None:
+    here = {"SAG_PG_DATA_DIR": str(data_dir)}
+    assert sag_pg("migrate", environment=here).returncode == 0
+    pid = (data_dir / "postgres" / "postmaster.pid").read_text()
+    result = sag_pg("psql", "-Atc", "SELECT count(*) > 0 FROM sag.migration", environment=here)
+    assert (result.stdout, result.stderr, result.returncode) == ("t\n", "", 0)
+    assert (data_dir / "postgres" / "postmaster.pid").read_text() == pid
+
+    result = sag_pg("stop", environment=here)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert result.stderr == f"Stopped the embedded server in {data_dir}.\n"
+    result = sag_pg("stop", environment=here)
+    assert result.returncode == 0
+    assert result.stderr == f"No embedded server is running in {data_dir}.\n"
+
+
+def test_embedded_server_is_not_led_astray_by_libpqs_variables(data_dir: Path) -> None:
+    result = sag_pg(
+        "--data-dir",
+        str(data_dir),
+        "psql",
+        "-Atc",
+        "SELECT current_database()",
+        environment={
+            "PGHOST": "192.0.2.1",
+            "PGHOSTADDR": "192.0.2.1",
+            "PGPORT": "1",
+            "PGDATABASE": "other",
+            "PGUSER": "other",
+        },
+    )
+    assert (result.stdout, result.stderr) == ("sag\n", "")
+
+
+def test_psql_gets_the_password_by_its_environment(tmp_path: Path, embedded_server: Server) -> None:
+    # Stands in for psql on the PATH and shows what it was given.
+    fake = tmp_path / "psql"
+    fake.write_text('#!/bin/sh\necho "$PGPASSWORD"\nprintf "%s\\n" "$@"\n')
+    fake.chmod(0o755)
+    result = sag_pg(
+        "--database-url",
+        "postgresql://me:hunter%202@db/app?sslmode=require",
+        "psql",
+        "-c",
+        "SELECT 1",
+        "-h",
+        environment={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    assert result.stdout.splitlines() == [
+        "hunter 2",
+        "--dbname=user=me dbname=app host=db sslmode=require",
+        "-c",
+        "SELECT 1",
+        "-h",
+    ]
+
+
+def test_psql_reads_libpqs_variables_itself(embedded_server: Server) -> None:
+    result = sag_pg(
+        "psql",
+        "-XAtc",
+        "SELECT current_database()",
+        environment={
+            "PGHOST": embedded_server.host,
+            "PGPORT": str(embedded_server.port),
+            "PGUSER": embedded_server.user,
+            "PGDATABASE": "postgres",
+        },
+    )
+    assert (result.stdout, result.returncode) == ("postgres\n", 0), result.stderr
+
+
+def test_interrupt_ends_a_waiting_migration(empty_database_url: str) -> None:
+
+    with psycopg.connect(empty_database_url, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", (LOCK_KEY,))
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from sag_pg.cli import main; main()", "migrate"],
+            env={**os.environ, "DATABASE_URL": empty_database_url},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Waiting for another sag-pg migrate\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr.read() == "Interrupted\n"
+
+
+def test_closed_pipe_is_no_error(database_url: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from sag_pg.cli import main; main()", "status"],
+        env={**os.environ, "DATABASE_URL": database_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.wait(timeout=20)
+    assert process.stderr.read() == ""
+
+
+def test_next_command_is_fast(database_url: str) -> None:
+    def seconds(*command: str) -> float:
+        before = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        return time.perf_counter() - before
+
+    code = f"import sys; sys.argv[1:] = ['--database-url', {database_url!r}, 'status'];"
+    command = (sys.executable, "-c", code + "from sag_pg.cli import main; main()")
+    beyond = min(seconds(*command) for _ in range(3)) - seconds(sys.executable, "-c", "")
+    assert beyond < 0.6, "a command should take less than 0.3 s; twice that on a busy machine"

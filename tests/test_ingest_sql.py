@@ -1,0 +1,707 @@
+"""sql/ingest: what a batch adds, replaces and deletes, and that every kept count stays exact."""
+
+import random
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+from corpus import (
+    Chunk,
+    Document,
+    Entity,
+    assert_counts_exact,
+    column,
+    delete,
+    entity_ids,
+    event_ids,
+    fill_batch,
+    merge,
+    passage,
+    value,
+)
+from psycopg import errors
+
+Connection = psycopg.Connection[Any]
+
+TABLES = ("document", "chunk", "event", "entity", "entity_alias", "event_entity")
+
+
+def row_counts(connection: Connection) -> dict[str, int]:
+    return {
+        table: value(connection, f"SELECT count(*) FROM sag.{table}")  # noqa: S608
+        for table in TABLES
+    }
+
+
+def event_counts(connection: Connection) -> dict[str, int]:
+    return dict(
+        connection.execute("SELECT normalized_name, event_count FROM sag.entity").fetchall()
+    )
+
+
+# What becomes of a document.
+
+
+def test_new_document(postgresql: Connection) -> None:
+    document = Document(
+        "a.md",
+        [
+            Chunk(
+                "Alice founded Acme.",
+                [Entity("Alice", "person", is_subject=True, role="founder"), Entity("Acme")],
+                title="Acme",
+            ),
+            Chunk("Acme is in Berlin.", [Entity("Acme"), Entity("Berlin", "location")]),
+        ],
+        title="Acme",
+        metadata={"year": 2020},
+    )
+    with postgresql.transaction():
+        fill_batch(postgresql, [document])
+        outcome = postgresql.execute("SELECT * FROM sag.merge_batch('default')").fetchall()
+    assert outcome == [("a.md", "added", 2)]
+    assert event_counts(postgresql) == {"alice": 1, "acme": 2, "berlin": 1}
+    assert postgresql.execute(
+        "SELECT source, title, metadata, content_hash FROM sag.document"
+    ).fetchall() == [("a.md", "Acme", {"year": 2020}, document.content_hash)]
+    assert postgresql.execute(
+        "SELECT ordinal, content, start_offset, end_offset, lexemes IS NULL FROM sag.chunk"
+        " ORDER BY ordinal"
+    ).fetchall() == [
+        (0, "Alice founded Acme.", 0, 19, True),
+        (1, "Acme is in Berlin.", 19, 37, True),
+    ]
+    assert postgresql.execute(
+        "SELECT n.name, l.type, l.is_subject, l.role FROM sag.event_entity AS l"
+        " INNER JOIN sag.entity AS n USING (collection_id, entity_id)"
+        " INNER JOIN sag.event AS e USING (collection_id, event_id)"
+        " WHERE e.title = 'Acme' ORDER BY 1"
+    ).fetchall() == [("Acme", "tag", False, None), ("Alice", "person", True, "founder")]
+    # The title is part of the text.
+    assert value(postgresql, "SELECT max(lexemes::text) FROM sag.event") == (
+        "'acm':1,4 'alic':2 'found':3"
+    )
+    assert_counts_exact(postgresql)
+
+
+def test_same_content_again_changes_nothing(postgresql: Connection) -> None:
+    document = passage("a", "Alice founded Acme.", "Alice", "Acme")
+    assert merge(postgresql, [document]) == {"a": "added"}
+    before = postgresql.execute("SELECT ctid, * FROM sag.entity ORDER BY entity_id").fetchall()
+    assert merge(postgresql, [document]) == {"a": "unchanged"}
+    after = postgresql.execute("SELECT ctid, * FROM sag.entity ORDER BY entity_id").fetchall()
+    assert before == after
+    assert_counts_exact(postgresql)
+
+
+def test_replaced_document_leaves_nothing_of_the_old_behind(postgresql: Connection) -> None:
+    merge(
+        postgresql,
+        [
+            passage("a", "Alice founded Acme with Zed.", "Alice", "Acme", "Zed"),
+            passage("b", "Bob works at Acme.", "Bob", "Acme"),
+        ],
+    )
+    postgresql.commit()
+    shared = entity_ids(postgresql)["acme"]
+    created, updated = postgresql.execute(
+        "SELECT created_at, updated_at FROM sag.document WHERE source = 'a'"
+    ).fetchone() or (None, None)
+    assert created == updated
+    postgresql.commit()
+
+    assert merge(
+        postgresql, [passage("a", "Alice founded Globex.", "Alice", "Globex", year=1)]
+    ) == {"a": "replaced"}
+    assert event_counts(postgresql) == {"alice": 1, "acme": 1, "bob": 1, "globex": 1}
+    assert entity_ids(postgresql)["acme"] == shared
+    assert row_counts(postgresql) == {
+        "document": 2,
+        "chunk": 2,
+        "event": 2,
+        "entity": 4,
+        "entity_alias": 0,
+        "event_entity": 4,
+    }
+    assert column(postgresql, "SELECT content FROM sag.chunk WHERE content LIKE '%%Zed%%'") == []
+    assert postgresql.execute(
+        "SELECT created_at = %s, updated_at > %s, metadata FROM sag.document WHERE source = 'a'",
+        (created, created),
+    ).fetchone() == (True, True, {"year": 1})
+    assert_counts_exact(postgresql)
+
+
+def test_replacing_within_the_transaction_that_added(postgresql: Connection) -> None:
+    with postgresql.transaction():
+        assert merge(postgresql, [passage("a", "one", "Acme")]) == {"a": "added"}
+        assert merge(postgresql, [passage("a", "two", "Globex")]) == {"a": "replaced"}
+    assert event_counts(postgresql) == {"globex": 1}
+    assert_counts_exact(postgresql)
+
+
+def test_document_shrinks_to_nothing_and_grows_again(postgresql: Connection) -> None:
+    chunks = [Chunk(f"part {no}", [Entity("Acme"), Entity(f"Only {no}")]) for no in range(3)]
+    merge(postgresql, [Document("a", chunks)])
+    assert event_counts(postgresql)["acme"] == 3
+    assert merge(postgresql, [Document("a", [])]) == {"a": "replaced"}
+    assert row_counts(postgresql) == dict.fromkeys(TABLES, 0) | {"document": 1}
+    assert_counts_exact(postgresql)
+    assert merge(postgresql, [Document("a", chunks[:1])]) == {"a": "replaced"}
+    assert event_counts(postgresql) == {"acme": 1, "only 0": 1}
+    assert_counts_exact(postgresql)
+
+
+def test_new_unchanged_and_replaced_in_one_batch(postgresql: Connection) -> None:
+    merge(postgresql, [passage("a", "one", "Acme"), passage("b", "two", "Acme", "Bob")])
+    postgresql.commit()
+    assert merge(
+        postgresql,
+        [passage("c", "three", "Acme"), passage("a", "one", "Acme"), passage("b", "2", "Bob")],
+    ) == {"c": "added", "a": "unchanged", "b": "replaced"}
+    assert event_counts(postgresql) == {"acme": 2, "bob": 1}
+    assert_counts_exact(postgresql)
+
+
+def test_empty_batch(postgresql: Connection) -> None:
+    assert merge(postgresql, []) == {}
+    assert_counts_exact(postgresql)
+
+
+def test_batch_tables_are_gone_after_the_merge(postgresql: Connection) -> None:
+    merge(postgresql, [passage("a", "text", "Acme")])
+    assert column(postgresql, "SELECT relname FROM pg_class WHERE relpersistence = 't'") == []
+
+
+def test_collections_do_not_see_each_other(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.create_collection('other')")
+    merge(postgresql, [passage("a", "one", "Acme")])
+    merge(postgresql, [passage("a", "two", "Acme", "Bob")], "other")
+    assert set(entity_ids(postgresql)) == {"acme"}
+    assert set(entity_ids(postgresql, "other")) == {"acme", "bob"}
+    assert delete(postgresql, ["a"], "other") == {"a"}
+    assert set(event_ids(postgresql)) == {"a"}
+    assert_counts_exact(postgresql)
+
+
+# Entities.
+
+
+def test_spellings_of_one_name_are_one_entity(postgresql: Connection) -> None:
+    spellings = ["The Acme Corp.", "ACME CORP", "Acme Corp's", "acme  corp"]
+    merge(
+        postgresql,
+        [
+            Document(
+                "a",
+                [
+                    Chunk("x", [Entity(name) for name in spellings]),
+                    Chunk("y", [Entity(spellings[2], "organization")]),
+                ],
+            )
+        ],
+    )
+    assert event_counts(postgresql) == {"acme corp": 2}
+    assert_counts_exact(postgresql)
+
+
+def test_of_equal_names_the_subject_counts_and_types_stay_on_the_link(
+    postgresql: Connection,
+) -> None:
+    chunk = Chunk("x", [Entity("Apple"), Entity("apple", "product", is_subject=True)])
+    merge(
+        postgresql, [Document("a", [chunk]), Document("b", [Chunk("y", [Entity("APPLE", "work")])])]
+    )
+    assert postgresql.execute(
+        "SELECT type, is_subject FROM sag.event_entity ORDER BY 1"
+    ).fetchall() == [
+        ("product", True),
+        ("work", False),
+    ]
+    assert len(entity_ids(postgresql)) == 1
+
+
+def test_names_too_short_or_too_long_are_left_out(postgresql: Connection) -> None:
+    names = ["", " ", "x", "\t\n", "\u200b\u200b", "y" * 401]
+    merge(postgresql, [passage("a", "text", *names, "Acme")])
+    assert event_counts(postgresql) == {"acme": 1}
+
+
+def test_hostile_names_are_names(postgresql: Connection) -> None:
+    names = [
+        "!!!",
+        "O'Brien",
+        "$$",
+        r"back\slash",
+        "100 %",
+        "🎉🎉",
+        "שלום",
+        "हिन्दी",
+        "收购",
+        "y" * 400,
+    ]
+    merge(postgresql, [passage(name, f"text {name}", name, about=name) for name in names])
+    assert sorted(column(postgresql, "SELECT name FROM sag.entity")) == sorted(names)
+    assert delete(postgresql, names) == set(names)
+    assert event_counts(postgresql) == {}
+
+
+def test_alias_from_extraction_goes_with_its_entity(postgresql: Connection) -> None:
+    chunk = Chunk(
+        "x",
+        [
+            Entity("International Business Machines"),
+            Entity("IBM", alias_of="International Business Machines"),
+            Entity("ibm", alias_of="international business machines"),
+            Entity("Big Blue", alias_of="Nobody Here"),
+            Entity("International Business Machines'", alias_of="International Business Machines"),
+        ],
+    )
+    merge(postgresql, [Document("a", [chunk])])
+    assert postgresql.execute(
+        "SELECT normalized_name, origin FROM sag.entity_alias"
+    ).fetchall() == [("ibm", "extraction")]
+    assert event_counts(postgresql) == {"international business machines": 1}
+    delete(postgresql, ["a"])
+    assert row_counts(postgresql) == dict.fromkeys(TABLES, 0)
+
+
+def test_alias_from_a_person_keeps_its_entity(postgresql: Connection) -> None:
+    merge(postgresql, [passage("a", "x", "Acme")])
+    postgresql.execute(
+        "INSERT INTO sag.entity_alias (collection_id, entity_id, name)"
+        " SELECT collection_id, entity_id, 'The Firm' FROM sag.entity"
+    )
+    kept = entity_ids(postgresql)
+    postgresql.commit()
+    merge(postgresql, [passage("a", "y", "Globex")])
+    assert event_counts(postgresql) == {"acme": 0, "globex": 1}
+    delete(postgresql, ["a"])
+    assert event_counts(postgresql) == {"acme": 0}
+    merge(postgresql, [passage("a", "x", "ACME")])
+    assert entity_ids(postgresql) == kept
+    assert event_counts(postgresql) == {"acme": 1}
+    assert_counts_exact(postgresql)
+
+
+def test_embedding_of_an_entity_is_kept_and_filled_in(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.set_embedding_space('tiny', 3)")
+    chunk = Chunk("x", [Entity("Acme"), Entity("Bob", embedding=[1, 0, 0])])
+    merge(postgresql, [Document("a", [chunk])])
+    chunk = Chunk(
+        "y", [Entity("Acme", embedding=[0, 1, 0]), Entity("Bob", embedding=[0, 0, 1]), Entity("C3")]
+    )
+    merge(postgresql, [Document("b", [chunk])])
+    assert dict(
+        postgresql.execute("SELECT normalized_name, embedding::text FROM sag.entity").fetchall()
+    ) == {"acme": "[0,1,0]", "bob": "[1,0,0]", "c3": None}
+
+
+# Events with a text of their own, and vectors.
+
+
+def test_statement_of_its_own_gives_the_chunk_its_own_lexemes_and_vector(
+    postgresql: Connection,
+) -> None:
+    postgresql.execute("SELECT sag.set_embedding_space('tiny', 3)")
+    chunks = [
+        Chunk("He bought it.", (), "Deal", "Alice acquired Acme.", [1, 0, 0], [0, 1, 0]),
+        Chunk("Bob sells cars.", (), "Cars", None, [0, 0, 1], [0, 1, 0]),
+    ]
+    merge(postgresql, [Document("a", chunks)])
+    assert postgresql.execute(
+        "SELECT tsvector_to_array(c.lexemes), c.embedding::text,"
+        " tsvector_to_array(e.lexemes), e.embedding::text, e.content"
+        " FROM sag.chunk AS c INNER JOIN sag.event AS e USING (collection_id, chunk_id)"
+        " ORDER BY c.ordinal"
+    ).fetchall() == [
+        (
+            ["bought", "deal"],
+            "[0,1,0]",
+            ["acm", "acquir", "alic", "deal"],
+            "[1,0,0]",
+            "Alice acquired Acme.",
+        ),
+        (None, None, ["bob", "car", "sell"], "[0,0,1]", None),
+    ]
+    assert postgresql.execute(
+        "SELECT event_total, lexeme_total, embedding_total, statement_total"
+        " FROM sag.collection_statistic"
+    ).fetchone() == (2, 7, 2, 1)
+    merge(postgresql, [Document("a", chunks[1:])])
+    assert_counts_exact(postgresql)
+
+
+def test_text_search_configuration_of_the_collection(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.create_collection('plain', 'simple')")
+    merge(postgresql, [passage("a", "the houses")], "plain")
+    assert column(postgresql, "SELECT tsvector_to_array(lexemes) FROM sag.event") == [
+        ["houses", "the"]
+    ]
+
+
+def test_vector_without_an_embedding_space(postgresql: Connection) -> None:
+    documents = {
+        "event": passage("a", "x", embedding=[1, 0, 0]),
+        "chunk": Document("a", [Chunk("x", statement="y", chunk_embedding=[1, 0, 0])]),
+        "entity": Document("a", [Chunk("x", [Entity("Acme", embedding=[1, 0, 0])])]),
+    }
+    for kind, document in documents.items():
+        with pytest.raises(
+            errors.ObjectNotInPrerequisiteState, match="no embedding space"
+        ) as caught:
+            merge(postgresql, [document])
+        assert "set_embedding_space" in str(caught.value.diag.message_hint), kind
+    assert row_counts(postgresql) == dict.fromkeys(TABLES, 0)
+
+
+@pytest.mark.parametrize("kind", ["event", "chunk", "entity"])
+def test_vector_of_another_length(postgresql: Connection, kind: str) -> None:
+    postgresql.execute("SELECT sag.set_embedding_space('tiny', 3)")
+    postgresql.commit()
+    vector = [1.0, 0.0]
+    document = {
+        "event": passage("b", "x", embedding=vector),
+        "chunk": Document("b", [Chunk("x", statement="y", chunk_embedding=vector)]),
+        "entity": Document("b", [Chunk("x", [Entity("Acme", embedding=vector)])]),
+    }[kind]
+    with pytest.raises(errors.DataException, match="expected 3 dimensions, not 2"):
+        merge(postgresql, [passage("a", "fine", "Fine"), document])
+    assert row_counts(postgresql) == dict.fromkeys(TABLES, 0)
+
+
+def test_vector_without_direction_is_kept_as_none(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.set_embedding_space('tiny', 3)")
+    nothing = [0.0, 0.0, 0.0]
+    chunk = Chunk("x", [Entity("Acme", embedding=nothing)], "", "y", nothing, nothing)
+    merge(postgresql, [Document("a", [chunk])])
+    for table in ("chunk", "event", "entity"):
+        query = f"SELECT embedding FROM sag.{table}"  # noqa: S608
+        assert column(postgresql, query) == [None]
+    assert_counts_exact(postgresql)
+
+
+# Refusals leave nothing.
+
+
+def test_unknown_entity_type(postgresql: Connection) -> None:
+    bad = Document("b", [Chunk("x", [Entity("Acme", "compny")])])
+    with pytest.raises(errors.ForeignKeyViolation, match="entity type 'compny'") as caught:
+        merge(postgresql, [passage("a", "fine", "Fine"), bad])
+    assert "organization, person" in str(caught.value.diag.message_detail)
+    assert "sag.entity_type" in str(caught.value.diag.message_hint)
+    assert row_counts(postgresql) == dict.fromkeys(TABLES, 0)
+
+    postgresql.execute("INSERT INTO sag.entity_type VALUES ('compny', 'A firm')")
+    assert merge(postgresql, [bad]) == {"b": "added"}
+
+
+def test_source_of_more_than_2000_bytes(postgresql: Connection) -> None:
+    # 667 characters of three bytes.
+    for source in ("x" * 2001, "收" * 667, ""):
+        with pytest.raises(errors.CheckViolation):
+            merge(postgresql, [passage("a", "fine", "Fine"), passage(source, "x", "Acme")])
+    assert row_counts(postgresql) == dict.fromkeys(TABLES, 0)
+    assert merge(postgresql, [passage("x" * 2000, "x", "Acme")]) == {"x" * 2000: "added"}
+
+
+def test_one_source_twice_in_a_batch(postgresql: Connection) -> None:
+    with pytest.raises(errors.CardinalityViolation):
+        merge(postgresql, [passage("a", "one"), passage("a", "two")])
+    assert row_counts(postgresql) == dict.fromkeys(TABLES, 0)
+
+
+def test_unknown_collection(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.create_collection('papers')")
+    postgresql.commit()
+    with pytest.raises(errors.UndefinedObject, match="'paper'") as caught:
+        merge(postgresql, [passage("a", "x")], "paper")
+    assert "'papers'" in str(caught.value.diag.message_detail)
+    with pytest.raises(errors.UndefinedObject):
+        delete(postgresql, ["a"], "paper")
+
+
+# Deleting.
+
+
+def test_delete_documents(postgresql: Connection) -> None:
+    merge(
+        postgresql,
+        [
+            passage("a", "one", "Acme", "Alice"),
+            passage("b", "two", "Acme", "Bob"),
+            passage("c", "three", "Acme"),
+        ],
+    )
+    assert delete(postgresql, ["a", "b", "b", "not there"]) == {"a", "b"}
+    assert event_counts(postgresql) == {"acme": 1}
+    assert row_counts(postgresql)["event"] == 1
+    assert_counts_exact(postgresql)
+    assert delete(postgresql, ["a"]) == set()
+    assert delete(postgresql, []) == set()
+    assert delete(postgresql, ["c"]) == {"c"}
+    assert row_counts(postgresql) == dict.fromkeys(TABLES, 0)
+    assert_counts_exact(postgresql)
+
+
+def test_drop_collection(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.create_collection('other')")
+    merge(postgresql, [passage("a", "one", "Acme")])
+    chunk = Chunk("x", [Entity("Acme"), Entity("The Firm", alias_of="Acme")], statement="y")
+    merge(postgresql, [Document("a", [chunk])], "other")
+    job = value(postgresql, "SELECT sag.start_job('other')")
+    postgresql.execute(
+        "SELECT sag.record_tasks('other', %s, ARRAY['a', 'b'], ARRAY['added', 'failed'],"
+        " ARRAY[1, 0], ARRAY[NULL, 'unreadable'])",
+        (job,),
+    )
+    postgresql.execute("SELECT sag.finish_job('other', %s, 'finished')", (job,))
+    assert postgresql.execute(
+        "SELECT state, finished_at IS NOT NULL FROM sag.ingest_job"
+    ).fetchall() == [("finished", True)]
+
+    postgresql.execute("SELECT sag.drop_collection('other')")
+    assert column(postgresql, "SELECT name FROM sag.collection") == ["default"]
+    assert row_counts(postgresql)["document"] == 1
+    assert value(postgresql, "SELECT count(*) FROM sag.ingest_task") == 0
+    assert_counts_exact(postgresql)
+    postgresql.commit()
+    with pytest.raises(errors.UndefinedObject), postgresql.transaction():
+        postgresql.execute("SELECT sag.drop_collection('other')")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState):
+        postgresql.execute("SELECT sag.drop_collection('default')")
+
+
+@pytest.mark.parametrize("table", ["document", "chunk", "event", "entity"])
+def test_delete_around_the_functions_is_refused(postgresql: Connection, table: str) -> None:
+    merge(postgresql, [passage("a", "one", "Acme")])
+    with pytest.raises(errors.ForeignKeyViolation):
+        postgresql.execute(f"DELETE FROM sag.{table}".encode())  # noqa: S608
+
+
+def test_unchanged_sources(postgresql: Connection) -> None:
+    documents = [passage("a", "one"), passage("b", "two")]
+    merge(postgresql, documents)
+    asked = [*documents, passage("c", "three")]
+    hashes = [documents[0].content_hash, b"another", asked[2].content_hash]
+    assert column(
+        postgresql,
+        "SELECT source FROM sag.unchanged_sources('default', %s, %s)",
+        [document.source for document in asked],
+        hashes,
+    ) == ["a"]
+
+
+def test_collection_statistics(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.create_collection('other')")
+    postgresql.execute("SELECT sag.set_embedding_space('tiny', 3)")
+    merge(postgresql, [passage("a", "x", "Acme", "Bob", embedding=[1, 0, 0]), passage("b", "y")])
+    assert postgresql.execute("SELECT * FROM sag.collection_statistics()").fetchall() == [
+        ("default", 2, 2, 1, 2),
+        ("other", 0, 0, 0, 0),
+    ]
+
+
+# Many steps, many writers.
+
+
+def random_document(source: str, chance: random.Random, names: list[str]) -> Document:
+    chunks = [
+        Chunk(
+            f"{chance.random()} " + " ".join(chance.choices(names, k=3)),
+            [
+                Entity(name.upper() if chance.random() < 0.3 else name, is_subject=no == 0)
+                for no, name in enumerate(chance.sample(names, k=chance.randint(0, 4)))
+            ]
+            + [Entity("the " + names[0], alias_of=names[1])],
+            statement="a statement" if chance.random() < 0.3 else None,
+            embedding=[chance.random() + 0.1, 1, 0] if chance.random() < 0.5 else None,
+        )
+        for _ in range(chance.randint(0, 3))
+    ]
+    return Document(source, chunks)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_any_course_of_ingests_replacements_and_deletions_keeps_counts_exact(
+    postgresql: Connection, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    names = [f"Name {no}" for no in range(8)]
+    sources = [f"source {no}" for no in range(10)]
+    postgresql.execute("SELECT sag.set_embedding_space('tiny', 3)")
+    postgresql.commit()
+    expected: dict[str, Document] = {}
+    for _ in range(15):
+        chosen = chance.sample(sources, k=chance.randint(1, 5))
+        if chance.random() < 0.3:
+            assert delete(postgresql, chosen) == expected.keys() & set(chosen)
+            expected = {s: d for s, d in expected.items() if s not in chosen}
+        else:
+            batch = {source: random_document(source, chance, names) for source in chosen}
+            batch |= {s: d for s, d in expected.items() if chance.random() < 0.2}
+            outcome = merge(postgresql, batch.values())
+            assert outcome == {
+                source: "added"
+                if source not in expected
+                else "unchanged"
+                if expected[source] == document
+                else "replaced"
+                for source, document in batch.items()
+            }
+            expected |= batch
+        postgresql.commit()
+        assert_counts_exact(postgresql)
+    stored = postgresql.execute(
+        "SELECT d.source, array_remove(array_agg(c.content ORDER BY c.ordinal), NULL)"
+        " FROM sag.document AS d LEFT JOIN sag.chunk AS c USING (collection_id, document_id)"
+        " GROUP BY d.source"
+    )
+    assert dict(stored.fetchall()) == {
+        source: [chunk.content for chunk in document.chunks]
+        for source, document in expected.items()
+    }
+
+
+def run_at_once(work: list[Any], seconds: float) -> None:
+    """Repeats each function in a thread of its own, until the time is over or one fails."""
+    failures: list[BaseException] = []
+    deadline = time.monotonic() + seconds
+
+    def repeat(step: Any) -> None:
+        try:
+            while time.monotonic() < deadline and not failures:
+                step()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=repeat, args=(step,)) for step in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not failures, failures[0]
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("shared_documents", [True, False])
+def test_writers_in_opposite_orders_do_not_deadlock(
+    postgresql: Connection, database_url: str, shared_documents: bool
+) -> None:
+    """All writers meet at the same hubs; at the same documents, or each at documents of its own."""
+    hubs = [f"Hub {no}" for no in range(12)]
+
+    def sources(seed: int) -> list[str]:
+        return [f"{0 if shared_documents else seed} source {no}" for no in range(10)]
+
+    def documents(seed: int, chance: random.Random) -> list[Document]:
+        # In an order of its own, which the functions have to put right.
+        return [
+            passage(source, str(chance.random()), *chance.sample(hubs, k=8))
+            for source in chance.sample(sources(seed), k=chance.randint(2, 8))
+        ]
+
+    def writer(seed: int) -> Any:
+        chance = random.Random(seed)  # noqa: S311
+        connection = psycopg.connect(database_url, autocommit=True)
+        return lambda: merge(connection, documents(seed, chance))
+
+    def remover(seed: int) -> Any:
+        chance = random.Random(seed)  # noqa: S311
+        connection = psycopg.connect(database_url, autocommit=True)
+
+        def step() -> None:
+            delete(connection, chance.sample(sources(seed), k=4))
+            merge(connection, documents(seed, chance))
+
+        return step
+
+    run_at_once([*map(writer, range(1, 5)), *map(remover, range(5, 7))], 3)
+    assert_counts_exact(postgresql)
+
+
+def test_two_writers_of_the_same_new_document(postgresql: Connection, database_url: str) -> None:
+    document = passage("a", "one", "Acme")
+    with psycopg.connect(database_url) as first, psycopg.connect(database_url) as second:
+        fill_batch(first, [document])
+        first.execute("SELECT sag.merge_batch('default')")
+        states: list[Any] = []
+        waiting = threading.Thread(target=lambda: states.append(merge(second, [document])))
+        waiting.start()
+        waiting.join(timeout=0.3)
+        assert waiting.is_alive(), "the second writer does not wait for the first"
+        first.commit()
+        waiting.join(timeout=20)
+        second.commit()
+    assert states == [{"a": "unchanged"}]
+    assert event_counts(postgresql) == {"acme": 1}
+    assert_counts_exact(postgresql)
+
+
+def test_dropping_a_collection_that_is_written_does_not_deadlock(
+    postgresql: Connection, database_url: str
+) -> None:
+    sources = [f"source {no}" for no in range(8)]
+    postgresql.execute("SELECT sag.create_collection('busy')")
+    postgresql.commit()
+
+    def writer(seed: int) -> Any:
+        chance = random.Random(seed)  # noqa: S311
+        connection = psycopg.connect(database_url, autocommit=True)
+
+        def step() -> None:
+            chosen = chance.sample(sources, k=5)
+            documents = [passage(s, str(chance.random()), "Hub", f"Own {s}") for s in chosen]
+            try:
+                merge(connection, documents, "busy")
+                delete(connection, chance.sample(sources, k=2), "busy")
+            except errors.UndefinedObject:
+                time.sleep(0.01)
+
+        return step
+
+    dropping = psycopg.connect(database_url, autocommit=True)
+
+    def dropper() -> None:
+        dropping.execute("SELECT sag.create_collection('busy')")
+        time.sleep(0.05)
+        dropping.execute("SELECT sag.drop_collection('busy')")
+
+    run_at_once([writer(1), writer(2), dropper], 3)
+    assert_counts_exact(postgresql)
+
+
+def test_retrieval_sees_each_document_whole_or_not_at_all(
+    postgresql: Connection, database_url: str
+) -> None:
+    sources = [f"source {no}" for no in range(6)]
+
+    def documents(version: int) -> list[Document]:
+        return [
+            passage(source, f"needle version{version}", "Acme Corporation", version=version)
+            for source in sources
+        ]
+
+    merge(postgresql, documents(0))
+    postgresql.commit()
+    writing = psycopg.connect(database_url, autocommit=True)
+    reading = psycopg.connect(database_url, autocommit=True)
+    versions = iter(range(1, 1_000_000))
+
+    def writer() -> None:
+        merge(writing, documents(next(versions)))
+        delete(writing, sources)
+
+    def reader() -> None:
+        rows = reading.execute(
+            "SELECT source, content, metadata FROM sag_retrieve('needle of Acme Corporation')"
+        ).fetchall()
+        assert len(rows) in (0, len(sources))
+        assert len({content for _, content, _ in rows}) <= 1
+        for _, content, metadata in rows:
+            assert content == f"needle version{metadata['version']}"
+        reading.execute("SELECT count(*) FROM sag_trace('needle of Acme Corporation')")
+
+    run_at_once([writer, reader], 2)
+    assert_counts_exact(postgresql)
