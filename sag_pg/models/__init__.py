@@ -1,0 +1,1 @@
+"""Models that embed text and extract events and entities from it."""

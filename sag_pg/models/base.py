@@ -1,0 +1,110 @@
+"""What every provider of models implements, be it local or behind an HTTP endpoint."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One chunk of a document, as the models see it.
+
+    Attributes:
+        title: Title of the document; empty where it has none.
+        heading_path: Headings from the outermost to the one that the chunk stands under.
+        text: The chunk's own text.
+    """
+
+    title: str
+    text: str
+    heading_path: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> str:
+        """Title and headings in one line; empty where there are none.
+
+        A document often begins with its title as the first heading; that is said once.
+        """
+        return ". ".join(dict.fromkeys(part for part in (self.title, *self.heading_path) if part))
+
+    @property
+    def titled_text(self) -> str:
+        """The text under its title and headings, which is what gets embedded."""
+        return f"{self.head}. {self.text}" if self.head else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedEntity:
+    """An index point of an event.
+
+    Attributes:
+        name: The name as it stands in the text; the database normalises it.
+        type: One of the names in `sag.entity_type`.
+        is_subject: Whether the event is about this entity.
+        role: What the entity does in the event, in a few words; None where it is not known.
+        aliases: Further names of the entity that the text gives.
+    """
+
+    name: str
+    type: str
+    is_subject: bool = False
+    role: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The event and the entities of one passage.
+
+    Attributes:
+        entities: The index points, in the order of the text.
+        event_title: A short name of the event; None where the passage's title serves.
+        event_text: A statement that keeps the passage's whole meaning; None where the passage's
+            own text is the event (all local extractors).
+    """
+
+    entities: tuple[ExtractedEntity, ...] = field(default=())
+    event_title: str | None = None
+    event_text: str | None = None
+
+
+class EmbeddingModel(Protocol):
+    """Turns text into unit vectors whose cosine is their nearness in meaning."""
+
+    @property
+    def name(self) -> str:
+        """The name that the database keeps, so that vectors of two models never mix."""
+
+    @property
+    def dimensions(self) -> int:
+        """The length of each vector."""
+
+    def knows(self, text: str) -> bool:
+        """Whether the text is mainly in a script that the model was trained on."""
+
+    def embed_passages(self, texts: Sequence[str]) -> Vector:
+        """Embed texts to be found.
+
+        Returns:
+            Float32 array of shape (len(texts), dimensions), rows of length 1. A row depends on
+            its text alone, not on the batch it came in.
+        """
+
+    def embed_question(self, text: str) -> Vector:
+        """Embed a question. Returns a float32 array of shape (dimensions,) and length 1."""
+
+
+class Extractor(Protocol):
+    """Finds the event and the entities of passages."""
+
+    @property
+    def name(self) -> str:
+        """Name and version. Part of a document's hash, so that a change extracts anew."""
+
+    def extract(self, passages: Sequence[Passage]) -> list[Extraction]:
+        """Extract one event per passage. Returns as many extractions, in the same order."""
