@@ -1,0 +1,145 @@
+"""The command that brings documents in."""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from typing import Final
+
+import click
+
+from sag_pg.cli.application import Application, message, pass_application
+from sag_pg.cli.options import (
+    collection_option,
+    embedding_option,
+    json_option,
+    load_embedding,
+)
+from sag_pg.client import Client
+from sag_pg.ingest.job import Progress, Report
+from sag_pg.ingest.job import ingest as run_ingest
+from sag_pg.ingest.loaders import load_paths, measure_paths
+
+_MOST_FAILURES: Final = 20
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True)
+@collection_option
+@embedding_option
+@click.option(
+    "--extractor",
+    type=click.Choice(["local", "rules"]),
+    default="local",
+    show_default=True,
+    help="Who finds the entities: the local models, or rules alone.",
+)
+@click.option(
+    "--chunk-size",
+    type=click.IntRange(min=0),
+    default=1200,
+    show_default=True,
+    metavar="CHARACTERS",
+    help="Longest chunk; 0 makes each document one chunk.",
+)
+@click.option(
+    "--embed-entities",
+    is_flag=True,
+    help="Embed the entities' names too, so that names link to their neighbours by vector.",
+)
+@click.option(
+    "--text-search-configuration",
+    default="pg_catalog.english",
+    show_default=True,
+    metavar="NAME",
+    help="For the lexemes of a collection that is made now; one that exists keeps its own.",
+)
+@json_option
+@pass_application
+def ingest(
+    application: Application,
+    paths: tuple[str, ...],
+    collection: str,
+    embedding: str,
+    extractor: str,
+    chunk_size: int,
+    embed_entities: bool,
+    text_search_configuration: str,
+    as_json: bool,
+) -> None:
+    """Ingest documents: .txt, .md and .jsonl files, directories of them, or - for standard input.
+
+    What is in the collection already with the same content costs nothing; what has changed is
+    replaced. A document that cannot be read does not stop the others, and the exit code is 1
+    then.
+    """
+    from sag_pg.models.local_extraction import load_extractor
+
+    model = load_embedding(embedding)
+    entities = load_extractor(extractor)
+    with application.connect_ready() as connection:
+        Client(connection).create_collection(collection, text_search_configuration)
+        with ProgressLine(measure_paths(paths)) as line:
+            report = run_ingest(
+                connection,
+                load_paths(paths),
+                collection=collection,
+                extractor=entities,
+                embedding_model=model,
+                max_characters=chunk_size or None,
+                embed_entities=embed_entities,
+                progress=line.show,
+            )
+    _print(report, as_json)
+    if report.failed:
+        click.get_current_context().exit(1)
+
+
+class ProgressLine:
+    """Progress on standard error: a line that renews itself, where that is a terminal."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total = total_bytes
+        self._started = time.monotonic()
+        self._shown = 0.0
+        self._bar = click.progressbar(
+            length=max(total_bytes, 1),
+            label="Ingesting",
+            file=sys.stderr,
+            show_eta=total_bytes > 0,
+            show_percent=total_bytes > 0,
+            item_show_func=lambda item: item,
+        )
+        self._bytes = 0
+
+    def __enter__(self) -> "ProgressLine":
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.__exit__(None, None, None)
+
+    def show(self, progress: Progress) -> None:
+        """Show how far the run is."""
+        now = time.monotonic()
+        rate = progress.chunks / max(now - self._started, 1e-9)
+        text = f"{progress.documents} documents, {progress.chunks} chunks, {rate:.0f} chunks/s"
+        if progress.failed:
+            text += f", {progress.failed} failed"
+        self._bar.update(progress.bytes - self._bytes, text)
+        self._bytes = progress.bytes
+
+
+def _print(report: Report, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(report), ensure_ascii=False))
+    else:
+        click.echo(
+            f"{report.added} added, {report.replaced} replaced, {report.unchanged} unchanged,"
+            f" {report.failed} failed; {report.chunks} chunks in {report.seconds:.1f} s,"
+            f" {report.database_seconds:.1f} s of them in the database"
+        )
+    for source, reason in report.failures[:_MOST_FAILURES]:
+        message(f"Failed: {source}: {reason}")
+    if len(report.failures) > _MOST_FAILURES:
+        message(f"… and {len(report.failures) - _MOST_FAILURES} more; all are in sag.ingest_task.")

@@ -1,0 +1,340 @@
+"""The Python client: one method per public SQL function.
+
+Everything that decides about the result happens in the database; the client embeds the question
+and turns rows into objects.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import psycopg
+from pgvector import HalfVector
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from sag_pg import config, migrate
+from sag_pg.models.base import EmbeddingModel
+from sag_pg.text import clean
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A chunk that `sag_retrieve` returns.
+
+    Attributes:
+        rank: Place in the result, from 1.
+        chunk_id: Key of the chunk in its collection.
+        source: The document's source.
+        title: The document's title.
+        content: The chunk's text, which is `document[start_offset:end_offset]`.
+        heading_path: Headings above the chunk, outermost first.
+        start_offset: First character in the document, from 0.
+        end_offset: Character after the last one.
+        score: Score of the event in the ranking; None for a direct chunk that was not ranked.
+        found_by: "event", "direct" or "both".
+        event: The statement of the event, its title where the chunk's own text is the statement.
+        hop: Hops from the question's seeds, 0 for a seed; None for a chunk found directly.
+        via: Entities that led there, in order.
+        metadata: The document's metadata.
+        mode: "vector", or "lexical" with the reason in brackets where it was a fallback.
+    """
+
+    rank: int
+    chunk_id: int
+    source: str
+    title: str
+    content: str
+    heading_path: list[str]
+    start_offset: int
+    end_offset: int
+    score: float | None
+    found_by: str
+    event: str
+    hop: int | None
+    via: list[str]
+    metadata: dict[str, Any]
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A row of `sag_trace`; rank 0 of a stage says how many rows it had and what time it took.
+
+    Attributes:
+        stage: Name of the pipeline's stage.
+        rank: Place within the stage, from 1; 0 for the stage itself.
+        method: How the row was found or linked.
+        name: The entity's name, the event's title, or what the stage did.
+        entity: Entities that led there; for candidates, the entity of the best bridge.
+        hop: Hops from the seeds.
+        score: Similarity or score, by stage.
+        entity_id: Key of the entity.
+        event_id: Key of the event.
+        chunk_id: Key of the chunk.
+        source: The document's source.
+        elapsed_ms: Milliseconds of the stage, on its row of rank 0.
+        mode: "vector" or "lexical".
+    """
+
+    stage: str
+    rank: int
+    method: str | None
+    name: str | None
+    entity: str | None
+    hop: int | None
+    score: float | None
+    entity_id: int | None
+    event_id: int | None
+    chunk_id: int | None
+    source: str | None
+    elapsed_ms: float | None
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A chunk that `sag_search` returns; the attributes are those of `Evidence`."""
+
+    rank: int
+    chunk_id: int
+    source: str
+    title: str
+    content: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionStatistics:
+    """What a collection holds: numbers of documents, events, embeddings and entities."""
+
+    collection: str
+    documents: int
+    events: int
+    embeddings: int
+    entities: int
+
+
+Row = TypeVar("Row", Evidence, TraceRow, SearchHit, CollectionStatistics)
+
+
+class Client:
+    """Retrieval over a connection to a migrated database.
+
+    Args:
+        connection: An open connection with the vector types registered, as `sag_pg.connect` and
+            `sag_pg.migrate.connect_migrated` give it. The client never commits, so it works within
+            the caller's transaction.
+        collection: Collection for all calls that name none.
+        embedding_model: Embeds questions. None searches lexically.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        collection: str = "default",
+        embedding_model: EmbeddingModel | None = None,
+    ) -> None:
+        self.connection = connection
+        self.collection = collection
+        self._embedding_model = embedding_model
+        self._model_fits: bool | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def retrieve(
+        self,
+        question: str,
+        *,
+        collection: str | None = None,
+        entities: Sequence[str] | None = None,
+        filter: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        embedding: HalfVector | None = None,
+    ) -> list[Evidence]:
+        """Return the evidence for a question, best first (`sag_retrieve`).
+
+        Args:
+            question: The question in words.
+            collection: Collection to search.
+            entities: Entities of the question, in addition to those that SQL reads from it.
+            filter: A jsonpath predicate on document metadata, such as `$.year >= 2020`.
+            options: Retrieval parameters by name; the table sag.parameter has them all.
+            embedding: The question's vector; by default the client's model embeds it, where it
+                knows the question's script.
+
+        Raises:
+            psycopg.Error: The database refused the call; its message says what would be right.
+        """
+        return self._rows(
+            Evidence,
+            "SELECT {columns} FROM sag_retrieve(%s::text, %s::text, embedding => %s,"
+            " entities => %s, filter => %s::jsonpath, options => %s)",
+            self._arguments(question, collection, entities, filter, options, embedding),
+        )
+
+    def trace(
+        self,
+        question: str,
+        *,
+        collection: str | None = None,
+        entities: Sequence[str] | None = None,
+        filter: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        embedding: HalfVector | None = None,
+    ) -> list[TraceRow]:
+        """Return every stage's rows for a question (`sag_trace`); arguments as in `retrieve`."""
+        return self._rows(
+            TraceRow,
+            "SELECT {columns} FROM sag_trace(%s::text, %s::text, embedding => %s,"
+            " entities => %s, filter => %s::jsonpath, options => %s)",
+            self._arguments(question, collection, entities, filter, options, embedding),
+        )
+
+    def search(
+        self,
+        question: str,
+        *,
+        method: str = "hybrid",
+        collection: str | None = None,
+        filter: str | None = None,
+        limit: int = 10,
+        embedding: HalfVector | None = None,
+    ) -> list[SearchHit]:
+        """Search plainly, to compare with (`sag_search`).
+
+        Args:
+            question: The question in words.
+            method: "vector", "lexical" or "hybrid".
+            collection: Collection to search.
+            filter: A jsonpath predicate on document metadata.
+            limit: Number of chunks.
+            embedding: The question's vector; by default the client's model embeds it.
+        """
+        if embedding is None and method != "lexical":
+            embedding = self.embed(question)
+        return self._rows(
+            SearchHit,
+            "SELECT {columns} FROM sag_search(%s::text, %s::text, %s, %s, %s::jsonpath, %s)",
+            [clean(question), collection or self.collection, method, embedding, filter, limit],
+        )
+
+    def embed(self, question: str) -> HalfVector | None:
+        """Embed a question.
+
+        Returns:
+            None without a model, where the model does not know the question's script, and where
+            the database holds no vectors: retrieval is lexical then.
+
+        Raises:
+            psycopg.Error: The database holds vectors of another model.
+        """
+        model = self._embedding_model
+        if model is None or not question.strip() or not model.knows(question):
+            return None
+        if self._model_fits is None:
+            row = self.connection.execute(
+                "SELECT fits FROM sag.check_embedding_space(%s, %s) AS fits",
+                [model.name, model.dimensions],
+            ).fetchone()
+            self._model_fits = bool(row and row[0])
+        return HalfVector(model.embed_question(question)) if self._model_fits else None
+
+    def create_collection(
+        self, name: str, text_search_configuration: str = "pg_catalog.english"
+    ) -> None:
+        """Make a collection; an existing one stays as it is (`sag.create_collection`)."""
+        self.connection.execute(
+            "SELECT FROM sag.create_collection(%s, %s)", [name, text_search_configuration]
+        )
+
+    def drop_collection(self, name: str) -> None:
+        """Delete a collection with all that it holds (`sag.drop_collection`)."""
+        self.connection.execute("SELECT FROM sag.drop_collection(%s)", [name])
+
+    def collections(self) -> list[CollectionStatistics]:
+        """Return what each collection holds (`sag.collection_statistics`)."""
+        return self._rows(
+            CollectionStatistics, "SELECT {columns} FROM sag.collection_statistics()", []
+        )
+
+    def delete(self, sources: Sequence[str], *, collection: str | None = None) -> list[str]:
+        """Delete documents with all that hangs on them (`sag.delete_documents`).
+
+        Returns:
+            The sources that were there.
+        """
+        return [
+            row[0]
+            for row in self.connection.execute(
+                "SELECT source FROM sag.delete_documents(%s, %s)",
+                [collection or self.collection, list(sources)],
+            )
+        ]
+
+    def _arguments(
+        self,
+        question: str,
+        collection: str | None,
+        entities: Sequence[str] | None,
+        filter: str | None,
+        options: Mapping[str, Any] | None,
+        embedding: HalfVector | None,
+    ) -> list[Any]:
+        return [
+            clean(question),
+            collection or self.collection,
+            embedding if embedding is not None else self.embed(question),
+            [clean(entity) for entity in entities] if entities is not None else None,
+            filter,
+            Jsonb(dict(options or {})),
+        ]
+
+    def _rows(self, row: type[Row], query: str, arguments: Sequence[Any]) -> list[Row]:
+        columns = ", ".join(field.name for field in fields(row))
+        with self.connection.cursor(row_factory=class_row(row)) as cursor:
+            cursor.execute(query.format(columns=columns), arguments)
+            return cursor.fetchall()
+
+
+def connect(
+    database_url: str | None = None,
+    *,
+    data_dir: Path | None = None,
+    collection: str = "default",
+    embedding: str | None = "local",
+) -> Client:
+    """Open a client.
+
+    Args:
+        database_url: The database; without it SAG_PG_DATABASE_URL, DATABASE_URL, libpq's own
+            variables and the embedded server are tried in this order.
+        data_dir: Directory of the embedded server, which is used then.
+        collection: Collection for all calls that name none.
+        embedding: Embedding model as in `sag_pg.models.local_embedding.load_embedding_model`;
+            None for none.
+
+    Raises:
+        SagError: The database cannot be reached or is not migrated, or the model is not installed.
+    """
+    from sag_pg.models.local_embedding import load_embedding_model
+
+    model = load_embedding_model(embedding) if embedding is not None else None
+    connection = migrate.connect_migrated(config.resolve(database_url, data_dir))
+    return Client(connection, collection=collection, embedding_model=model)

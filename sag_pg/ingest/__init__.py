@@ -1,0 +1,1 @@
+"""From files to rows: loading, chunking, extraction and the job that ties them together."""

@@ -1,0 +1,141 @@
+"""A batch of documents on its way into the database, kept outside of memory and transactions."""
+
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+_IN_MEMORY_BYTES: Final = 32 * 2**20
+
+# The columns that `sag.begin_batch()` gives the three temporary tables.
+_TABLES: Final = {
+    "document": "document_no, source, title, metadata, content_hash",
+    "chunk": (
+        "document_no, ordinal, heading_path, content, start_offset, end_offset,"
+        " event_title, event_content, event_embedding, chunk_embedding"
+    ),
+    "entity": "document_no, ordinal, name, type, is_subject, role, alias_of, embedding",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of a document: state is "added", "replaced" or "unchanged"."""
+
+    source: str
+    state: str
+    chunk_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    row: tuple[Any, ...]
+    start: int
+    end: int
+
+
+class Batch:
+    """Documents with their chunks and entities, spooled to disk when there are many.
+
+    Rows of a document are added between `open_document` and `close_document`; a document that
+    fails on the way is dropped by `abandon_document` without a trace.
+    """
+
+    def __init__(self) -> None:
+        # Unlinked by the system when the process ends, however it ends.
+        self._spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+        self._documents: list[_Document] = []
+        self._start = 0
+        self.chunk_count = 0
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @property
+    def sources(self) -> list[str]:
+        """Sources of the documents, in order."""
+        return [document.row[1] for document in self._documents]
+
+    def open_document(self) -> int:
+        """Begin a document and return its number, the first column of its rows."""
+        self._start = self._spool.tell()
+        return len(self._documents)
+
+    def add_rows(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Add rows of the open document for the table "chunk" or "entity"."""
+        pickle.dump((table, list(rows)), self._spool, pickle.HIGHEST_PROTOCOL)
+
+    def close_document(
+        self,
+        source: str,
+        title: str,
+        metadata: dict[str, Any],
+        content_hash: bytes,
+        chunk_count: int,
+    ) -> None:
+        """End the open document."""
+        row = (len(self._documents), source, title, Jsonb(metadata), content_hash)
+        self._documents.append(_Document(row, self._start, self._spool.tell()))
+        self.chunk_count += chunk_count
+
+    def abandon_document(self) -> None:
+        """Drop what was added for the open document."""
+        self._spool.seek(self._start)
+        self._spool.truncate()
+
+    def merge(
+        self,
+        connection: psycopg.Connection[Any],
+        collection: str,
+        only: int | None = None,
+    ) -> list[Merged]:
+        """Copy the batch into temporary tables and merge it; within the caller's transaction.
+
+        Args:
+            connection: A connection with the vector types registered, in a transaction.
+            collection: The collection to merge into.
+            only: Number of the one document to take; all by default.
+
+        Returns:
+            What became of each document, in order.
+        """
+        documents = self._documents if only is None else [self._documents[only]]
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT FROM sag.begin_batch()")
+            self._copy(cursor, "document", (document.row for document in documents))
+            for table in ("chunk", "entity"):
+                self._copy(cursor, table, self._rows(table, documents))
+            cursor.execute(
+                "SELECT source, state, chunk_count FROM sag.merge_batch(%s)", [collection]
+            )
+            return [Merged(*row) for row in cursor]
+
+    def clear(self) -> None:
+        """Forget all documents."""
+        self._documents.clear()
+        self._spool.seek(0)
+        self._spool.truncate()
+        self.chunk_count = 0
+
+    def close(self) -> None:
+        """Give the spool back."""
+        self._spool.close()
+
+    @staticmethod
+    def _copy(cursor: psycopg.Cursor[Any], table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        with cursor.copy(f"COPY pg_temp.sag_batch_{table} ({_TABLES[table]}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def _rows(self, table: str, documents: list[_Document]) -> Iterator[tuple[Any, ...]]:
+        for document in documents:
+            self._spool.seek(document.start)
+            while self._spool.tell() < document.end:
+                # The spool is this process's own unlinked file.
+                kind, rows = pickle.load(self._spool)  # noqa: S301
+                if kind == table:
+                    yield from rows

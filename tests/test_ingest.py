@@ -1,0 +1,271 @@
+"""The ingest job: what becomes of documents, whatever happens on the way."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from sag_pg import config, migrate
+from sag_pg.cli import main
+from sag_pg.client import Client
+from sag_pg.errors import DatabaseError
+from sag_pg.ingest.document import SourceDocument
+from sag_pg.ingest.job import Progress, Report, ingest
+from sag_pg.ingest.loaders import load_paths
+from sag_pg.models.base import ExtractedEntity, Extraction, Passage
+from sag_pg.models.local_extraction import load_extractor
+
+
+class CountingExtractor:
+    """Counts what it is asked, so that a test sees what an ingest would have paid for."""
+
+    name = "counting-1"
+
+    def __init__(self) -> None:
+        self.passages: list[str] = []
+
+    def extract(self, passages: Sequence[Passage]) -> list[Extraction]:
+        self.passages += [passage.text for passage in passages]
+        return [
+            Extraction(
+                tuple(
+                    ExtractedEntity(word, "tag", is_subject=False)
+                    for word in passage.text.split()
+                    if word.istitle()
+                )
+            )
+            for passage in passages
+        ]
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with migrate.connect_migrated(config.resolve(database_url, None)) as connection:
+        yield connection
+
+
+def document(source: str, text: str, **metadata: Any) -> SourceDocument:
+    return SourceDocument(source, source.title(), lambda: iter([text]), metadata)
+
+
+def run(
+    connection: psycopg.Connection[Any], documents: Any, extractor: Any = None, **options: Any
+) -> Report:
+    return ingest(
+        connection,
+        documents,
+        collection="default",
+        extractor=extractor or CountingExtractor(),
+        embedding_model=None,
+        **options,
+    )
+
+
+def contents(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    return connection.execute(
+        "SELECT d.source, c.ordinal, c.content, c.start_offset, c.end_offset,"
+        " (SELECT array_agg(n.name ORDER BY n.name) FROM sag.event_entity l"
+        "  JOIN sag.entity n USING (collection_id, entity_id)"
+        "  WHERE l.collection_id = e.collection_id AND l.event_id = e.event_id)"
+        " FROM sag.document d JOIN sag.chunk c USING (collection_id, document_id)"
+        " JOIN sag.event e USING (collection_id, chunk_id) ORDER BY d.source, c.ordinal"
+    ).fetchall()
+
+
+def test_offsets_give_the_chunk_back(connection: psycopg.Connection[Any]) -> None:
+    text = "  Ærø is an island. 東京は首都です。\n\n" + "Emoji 👩‍👩‍👧 and more. " * 200
+    report = run(connection, [document("a", text)], max_characters=300)
+    rows = contents(connection)
+    assert report.chunks == len(rows) > 5
+    for _, _, content, start, end, _ in rows:
+        assert text[start:end] == content
+
+
+def test_same_content_costs_nothing(connection: psycopg.Connection[Any]) -> None:
+    documents = [document("a", "Paris met Berlin."), document("b", "Rome waits.", year=2020)]
+    assert run(connection, documents).added == 2
+    again = CountingExtractor()
+    report = run(connection, documents, again)
+    assert (report.added, report.replaced, report.unchanged) == (0, 0, 2)
+    assert again.passages == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [document("a", "Rome met Berlin."), document("a", "Paris met Berlin.", year=2021)],
+    ids=["text", "metadata"],
+)
+def test_changed_document_is_replaced(
+    connection: psycopg.Connection[Any], changed: SourceDocument
+) -> None:
+    run(connection, [document("a", "Paris met Berlin."), document("b", "Berlin sleeps.")])
+    report = run(connection, [changed])
+    assert (report.added, report.replaced) == (0, 1)
+    assert len(contents(connection)) == 2
+    assert Client(connection).retrieve("Berlin")
+
+
+def test_another_extractor_extracts_anew(connection: psycopg.Connection[Any]) -> None:
+    run(connection, [document("a", "Paris met Berlin.")])
+    assert run(connection, [document("a", "Paris met Berlin.")], load_extractor("rules")).replaced
+
+
+def test_a_source_that_comes_twice_keeps_the_later(connection: psycopg.Connection[Any]) -> None:
+    report = run(connection, [document("a", "Paris."), document("a", "Rome.")])
+    assert (report.added, report.replaced) == (1, 1)
+    assert [row[2] for row in contents(connection)] == ["Rome."]
+
+
+def test_a_failure_does_not_stop_the_others(
+    connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    lines = [json.dumps({"id": f"d{no}", "text": f"Paris number {no}."}) for no in range(5)]
+    lines[2] = "{"
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.txt").write_text(" \n\n ")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "long.jsonl").write_text(json.dumps({"id": "x" * 3000, "text": "Rome."}))
+    report = run(connection, load_paths([str(tmp_path)]))
+    assert report.added == 4
+    assert report.failed == len(report.failures) == 5
+    reasons = " ".join(reason for _, reason in report.failures)
+    for part in ("d.jsonl:3", "empty.txt", "blank.txt", "UTF-8", "3000 bytes"):
+        assert part in reasons
+    recorded = connection.execute(
+        "SELECT count(*) FROM sag.ingest_task WHERE state = 'failed' AND error IS NOT NULL"
+    ).fetchone()
+    assert recorded == (5,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NUL \0 and lone \ud800 surrogate in Paris",
+        "quotes ' \" $$ $tag$ back\\slash %s % {} 😀 \u202emirror\u202c e\u0301",
+        "a" * 100_000,
+    ],
+    ids=["unstorable", "quoting", "long word"],
+)
+def test_odd_text_everywhere(
+    connection: psycopg.Connection[Any], tmp_path: Path, text: str
+) -> None:
+    record = {"id": text[:400], "title": text[:400], "text": text, "metadata": {text[:50]: text}}
+    (tmp_path / "odd.jsonl").write_text(json.dumps(record))
+    report = run(connection, load_paths([str(tmp_path)]), load_extractor("rules"))
+    assert report.failures == []
+    assert report.added == 1
+    Client(connection).retrieve(text)
+    assert Client(connection).delete([row[0] for row in contents(connection)]), (
+        "found by the source it was stored under"
+    )
+
+
+def test_database_lost_in_the_middle(database_url: str) -> None:
+    documents = [document(f"d{no}", f"Paris met Number{no}. " * 40) for no in range(300)]
+    target = config.resolve(database_url, None)
+    connection = migrate.connect_migrated(target)
+
+    def cut(progress: Progress) -> None:
+        if progress.chunks > 1200:
+            with psycopg.connect(database_url, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+
+    with pytest.raises(DatabaseError, match="connection to the database was lost") as raised:
+        run(connection, documents, max_characters=200, progress=cut)
+    assert "Run the same command again" in str(raised.value.hint)
+    with migrate.connect_migrated(target) as connection:
+        before = connection.execute("SELECT count(*) FROM sag.document").fetchone()
+        assert before is not None
+        assert 0 < before[0] < 300
+        extractor = CountingExtractor()
+        report = run(connection, documents, extractor, max_characters=200)
+        assert report.unchanged == before[0]
+        assert report.added == 300 - before[0]
+        assert connection.execute(
+            "SELECT count(*), sum(event_total) FROM sag.document, sag.collection_statistic"
+        ).fetchone() == (
+            300,
+            connection.execute("SELECT count(*) FROM sag.event").fetchone()[0] * 300,
+        )  # type: ignore[index]
+
+
+def test_two_ingests_at_once(database_url: str) -> None:
+    documents = [
+        document(f"d{no}", " ".join(f"Hub{(no * step) % 7}" for step in range(1, 8)) + f" Own{no}")
+        for no in range(120)
+    ]
+    reports: list[Report] = []
+    failures: list[BaseException] = []
+
+    def work(order: Sequence[SourceDocument]) -> None:
+        try:
+            with migrate.connect_migrated(config.resolve(database_url, None)) as connection:
+                for start in range(0, len(order), 10):
+                    reports.append(run(connection, order[start : start + 10]))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=work, args=(order,))
+        for order in (documents, documents[::-1], documents[60:] + documents[:60])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    assert sum(report.added for report in reports) == 120
+    with psycopg.connect(database_url) as connection:
+        wrong = connection.execute(
+            "SELECT name FROM sag.entity n WHERE event_count <> (SELECT count(*)"
+            " FROM sag.event_entity l WHERE l.entity_id = n.entity_id)"
+        ).fetchall()
+        assert wrong == []
+        assert len(contents(connection)) == 120
+
+
+def test_memory_does_not_grow_with_the_document(database_url: str, tmp_path: Path) -> None:
+    sentence = "The quick Brown fox of Paris jumps over the lazy dog of Berlin. "
+    peaks = []
+    for megabytes in (1, 8):
+        path = tmp_path / f"{megabytes}.txt"
+        path.write_text(sentence * (megabytes * 2**20 // len(sentence)))
+        # The spool's part in memory is bounded too, but larger than these documents.
+        program = (
+            "from sag_pg.cli import main; from sag_pg.ingest import batch;"
+            " batch._IN_MEMORY_BYTES = 2**20; main()"
+        )
+        arguments = ["--database-url", database_url, "ingest", "--embedding", "none"]
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments, "--extractor", "rules", str(path)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0
+        peaks.append(usage.ru_maxrss / 1024)
+    # The text alone is 7 MB more; as chunks, entities and rows it would be many times that.
+    assert peaks[1] - peaks[0] < 20
+
+
+def test_command_line(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# Alpha\n\nAlpha Corp bought Beta Ltd.\n")
+    arguments = ["--database-url", database_url, "ingest", "--embedding", "none", "--json"]
+    runner = CliRunner()
+    result = runner.invoke(main, [*arguments, "-c", "new", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["added"] == 1
+    result = runner.invoke(main, [*arguments, "-c", "new", str(tmp_path), str(tmp_path / "no.txt")])
+    assert result.exit_code == 1
+    outcome = json.loads(result.stdout)
+    assert (outcome["unchanged"], outcome["failed"]) == (1, 1)
+    assert "no.txt" in result.stderr
