@@ -1,0 +1,351 @@
+"""Evaluation of retrieval on multi-hop question sets.
+
+A data set is a directory with `corpus.jsonl`, one passage a line (`id`, `title`, `text`), and
+`questions.jsonl` (`id`, `question`, `supporting`: ids of the gold passages). A passage is one
+document and one chunk.
+"""
+
+import hashlib
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, quantiles
+from typing import Any, Final, ParamSpec, TypeVar
+
+from pgvector import HalfVector
+
+from sag_pg.client import Client
+from sag_pg.errors import ConfigurationError, LoadError
+from sag_pg.ingest.job import Progress, ingest
+from sag_pg.ingest.loaders import load_paths
+from sag_pg.models.base import EmbeddingModel, Extractor
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+METHODS: Final = ("vector", "lexical", "hybrid", "sag")
+RECALL_DEPTHS: Final = (1, 2, 5, 10)
+ALL_GOLD_DEPTHS: Final = (5, 10)
+COVERAGE_DEPTHS: Final = (20, 50, 100)
+_FLOOR_ROWS: Final = 100
+# Before plans are cached and pages read, a session is slower than it will ever be again.
+_WARM_UP_QUESTIONS: Final = 6
+_LEXICAL: Final = frozenset({"lexical"})
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with the ids of the passages that hold its evidence."""
+
+    id: str
+    question: str
+    supporting: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A question set.
+
+    Attributes:
+        name: Name of its directory.
+        corpus: The passages' file.
+        questions: The questions.
+        passages: Number of passages.
+        digest: SHA-256 of the passages' file, in hexadecimal.
+    """
+
+    name: str
+    corpus: Path
+    questions: tuple[Question, ...]
+    passages: int
+    digest: str
+
+
+def load_dataset(directory: Path, limit: int | None = None) -> Dataset:
+    """Read a data set.
+
+    Args:
+        directory: Where `corpus.jsonl` and `questions.jsonl` are.
+        limit: Number of questions to take, the first ones; all by default.
+
+    Raises:
+        LoadError: A file is missing or a line is wrong; the message names file and line.
+    """
+    corpus, questions = directory / "corpus.jsonl", directory / "questions.jsonl"
+    for path in (corpus, questions):
+        if not path.is_file():
+            raise LoadError(
+                f"{path} does not exist.",
+                "A data set is a directory with corpus.jsonl and questions.jsonl.",
+            )
+    digest = hashlib.sha256()
+    ids = set()
+    for number, record in _records(corpus):
+        ids.add(_text(record, "id", corpus, number))
+        digest.update(json.dumps(record, sort_keys=True).encode())
+    chosen: list[Question] = []
+    for number, record in _records(questions):
+        if limit is not None and len(chosen) >= limit:
+            break
+        supporting = record.get("supporting")
+        if not isinstance(supporting, list) or not supporting:
+            raise LoadError(
+                f"{questions}:{number}: supporting is not a list of ids.",
+                "Give the ids of the passages that hold the evidence.",
+            )
+        if unknown := set(map(str, supporting)) - ids:
+            raise LoadError(
+                f"{questions}:{number}: {min(unknown)} is no id of {corpus.name}.",
+                "Every supporting id must be that of a passage.",
+            )
+        chosen.append(
+            Question(
+                _text(record, "id", questions, number),
+                _text(record, "question", questions, number),
+                frozenset(map(str, supporting)),
+            )
+        )
+    if not chosen:
+        raise LoadError(f"{questions} holds no question.", "Give at least one.")
+    return Dataset(directory.resolve().name, corpus, tuple(chosen), len(ids), digest.hexdigest())
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise LoadError(f"{path}:{number}: not JSON: {error}", "Mend the line.") from error
+            if not isinstance(record, dict):
+                raise LoadError(f"{path}:{number}: not a JSON object.", "Mend the line.")
+            yield number, record
+
+
+def _text(record: Mapping[str, Any], key: str, path: Path, number: int) -> str:
+    value = record.get(key)
+    if not isinstance(value, str) or not value:
+        raise LoadError(f"{path}:{number}: {key} is not a text.", f"Give {key} as a string.")
+    return value
+
+
+def prepare_collection(
+    client: Client,
+    dataset: Dataset,
+    extractor: Extractor,
+    embedding_model: EmbeddingModel | None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> str:
+    """Ingest the passages into a collection of their own, unless they are there.
+
+    Without an embedding model a collection that has embeddings serves as well, for lexical
+    retrieval does not look at them.
+
+    Returns:
+        The collection's name, which the passages and the extractor determine.
+    """
+    key = hashlib.sha256(f"{dataset.digest} {extractor.name}".encode()).hexdigest()[:12]
+    name = f"eval {dataset.name} {key}"
+    for held in client.collections():
+        if held.collection == name and held.documents == dataset.passages:
+            missing = 0 if embedding_model is None else held.events - held.embeddings
+            # A model embeds no passage in a script that it does not know.
+            if missing < held.events:
+                return name
+    client.create_collection(name)
+    report = ingest(
+        client.connection,
+        load_paths([str(dataset.corpus)]),
+        collection=name,
+        extractor=extractor,
+        embedding_model=embedding_model,
+        max_characters=None,
+        progress=progress,
+    )
+    if report.failed:
+        source, reason = report.failures[0]
+        raise LoadError(
+            f"{report.failed} passages could not be ingested, the first of them {source}: {reason}",
+            "Mend the corpus; an evaluation without all passages says nothing.",
+        )
+    return name
+
+
+def evaluate(
+    client: Client,
+    dataset: Dataset,
+    collection: str,
+    *,
+    methods: Sequence[str] = METHODS,
+    embedding_model: EmbeddingModel | None = None,
+    options: Mapping[str, Any] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> dict[str, Any]:
+    """Ask all questions by all methods, in turn, so that the machine's moods meet them alike.
+
+    Args:
+        client: A client without embedding model of its own; vectors are made here, so that
+            latency is the database's.
+        dataset: The question set.
+        collection: The collection that holds its passages.
+        methods: Some of `METHODS`.
+        embedding_model: Embeds the questions; without one only "lexical" and "sag" can be asked.
+        options: Retrieval parameters for "sag".
+        progress: Told the number of questions done.
+
+    Returns:
+        The object that `sag-pg eval --json` prints; recalls and coverages are in percent,
+        latencies in milliseconds. Recall is the fraction of the gold passages found, averaged over
+        questions, as in HippoRAG's and SAG's reference implementations.
+
+    Raises:
+        ConfigurationError: A method needs an embedding model.
+    """
+    if embedding_model is None and (wanting := set(methods) & {"vector", "hybrid"}):
+        raise ConfigurationError(
+            f"Method {min(wanting)} needs an embedding model.",
+            "Give --embedding, or only --method lexical and --method sag.",
+        )
+    tallies = {method: _Tally() for method in methods}
+    floors: list[float] = []
+    plain = Client(client.connection, collection=collection)
+    for question in dataset.questions[:_WARM_UP_QUESTIONS]:
+        vector = _embed(embedding_model, question.question)
+        for method in methods:
+            _ask(plain, method, question.question, vector, options)
+    for done, question in enumerate(dataset.questions, 1):
+        vector = _embed(embedding_model, question.question)
+        if vector is not None:
+            floors.append(_timed(_floor, plain, vector)[1])
+        for method in methods:
+            tally = tallies[method]
+            sources, elapsed = _timed(_ask, plain, method, question.question, vector, options)
+            tally.latencies.append(elapsed)
+            tally.model_calls += vector is not None and method not in _LEXICAL
+            tally.add_result(question.supporting, sources)
+            tally.add_coverage(
+                question.supporting, _stages(plain, method, question.question, vector, options)
+            )
+        progress(done)
+    floor = _percentile(floors, 50) if floors else None
+    return {
+        "dataset": dataset.name,
+        "questions": len(dataset.questions),
+        "passages": dataset.passages,
+        "embedding": embedding_model.name if embedding_model is not None else None,
+        "options": dict(options or {}),
+        "methods": {method: tallies[method].summary(floor) for method in methods},
+    }
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.recalls: defaultdict[int, list[float]] = defaultdict(list)
+        self.all_gold: defaultdict[int, list[float]] = defaultdict(list)
+        self.coverages: defaultdict[int, list[float]] = defaultdict(list)
+        self.stages: defaultdict[str, list[float]] = defaultdict(list)
+        self.latencies: list[float] = []
+        self.model_calls = 0
+
+    def add_result(self, gold: frozenset[str], sources: Sequence[str]) -> None:
+        for depth in RECALL_DEPTHS:
+            self.recalls[depth].append(_fraction(gold, sources[:depth]))
+        for depth in ALL_GOLD_DEPTHS:
+            self.all_gold[depth].append(float(gold <= set(sources[:depth])))
+
+    def add_coverage(self, gold: frozenset[str], stages: Mapping[str, Sequence[str]]) -> None:
+        for depth in COVERAGE_DEPTHS:
+            self.coverages[depth].append(_fraction(gold, stages["candidates"][:depth]))
+        for stage, sources in stages.items():
+            if stage != "candidates":
+                self.stages[stage].append(_fraction(gold, sources))
+
+    def summary(self, floor: float | None) -> dict[str, Any]:
+        return {
+            "recall": _percents(self.recalls),
+            "all_gold": _percents(self.all_gold),
+            "coverage": _percents(self.coverages),
+            "stages": _percents(self.stages),
+            "latency_ms": {
+                "p50": _percentile(self.latencies, 50),
+                "p95": _percentile(self.latencies, 95),
+                "floor_p50": floor,
+            },
+            "model_calls": self.model_calls,
+            # Of language models; a local embedding model has none to report.
+            "tokens": 0,
+        }
+
+
+def _embed(model: EmbeddingModel | None, question: str) -> HalfVector | None:
+    if model is None or not model.knows(question):
+        return None
+    return HalfVector(model.embed_question(question))
+
+
+def _ask(
+    client: Client,
+    method: str,
+    question: str,
+    vector: HalfVector | None,
+    options: Mapping[str, Any] | None,
+) -> list[str]:
+    if method == "sag":
+        found = client.retrieve(question, embedding=vector, options=options)
+        return [evidence.source for evidence in found]
+    return [hit.source for hit in client.search(question, method=method, embedding=vector)]
+
+
+def _stages(
+    client: Client,
+    method: str,
+    question: str,
+    vector: HalfVector | None,
+    options: Mapping[str, Any] | None,
+) -> dict[str, list[str]]:
+    """Sources after each stage; "candidates" are those that a choice would be made from."""
+    if method != "sag":
+        hits = client.search(question, method=method, embedding=vector, limit=max(COVERAGE_DEPTHS))
+        return {"candidates": [hit.source for hit in hits]}
+    stages: dict[str, list[str]] = defaultdict(list)
+    for row in client.trace(question, embedding=vector, options=options):
+        if row.source is not None:
+            stages[row.stage].append(row.source)
+    return {
+        "candidates": stages["rank_events"],
+        "seed_events": stages["seed_events"],
+        "expand_events": stages["seed_events"] + stages["expand_events"],
+        "rank_events": stages["rank_events"],
+        "merge_chunks": stages["merge_chunks"],
+    }
+
+
+def _floor(client: Client, vector: HalfVector) -> None:
+    client.connection.execute(
+        "SELECT event_id FROM sag.nearest_events(%s, %s)", [vector, _FLOOR_ROWS]
+    ).fetchall()
+
+
+def _timed(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[T, float]:
+    started = time.perf_counter()
+    result = call(*args, **kwargs)
+    return result, (time.perf_counter() - started) * 1000
+
+
+def _fraction(gold: frozenset[str], sources: Iterable[str]) -> float:
+    return len(gold.intersection(sources)) / len(gold)
+
+
+def _percents(values: Mapping[Any, list[float]]) -> dict[str, float]:
+    return {str(key): round(100 * fmean(found), 1) for key, found in values.items()}
+
+
+def _percentile(values: Sequence[float], percent: int) -> float:
+    if len(values) == 1:
+        return round(values[0], 2)
+    return round(quantiles(values, n=100, method="inclusive")[percent - 1], 2)

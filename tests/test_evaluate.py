@@ -1,0 +1,165 @@
+"""Evaluation: its arithmetic on a small set, and exact figures on a slice of real data."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from sag_pg.cli import main
+from sag_pg.errors import LoadError
+from sag_pg.evaluate import load_dataset
+
+DATA = Path(os.environ.get("SAG_PG_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def write_dataset(directory: Path, corpus: list[Any], questions: list[Any]) -> Path:
+    directory.mkdir()
+    for name, records in (("corpus", corpus), ("questions", questions)):
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (directory / f"{name}.jsonl").write_text(lines)
+    return directory
+
+
+@pytest.fixture
+def small_set(tmp_path: Path) -> Path:
+    corpus = [
+        {"id": "a", "title": "Alpha Corp", "text": "Alpha Corp was bought by Gamma Group."},
+        {"id": "b", "title": "Gamma Group", "text": "Gamma Group is led by Nora Quist."},
+        {"id": "c", "title": "Nora Quist", "text": "Nora Quist was born in Oslo."},
+        {"id": "d", "title": "Zebra", "text": "A zebra has stripes."},
+    ]
+    questions = [
+        {
+            "id": "1",
+            "question": "Who leads the group that bought Alpha Corp?",
+            "supporting": ["a", "b"],
+        },
+        {"id": "2", "question": "What has stripes?", "supporting": ["d"]},
+    ]
+    return write_dataset(tmp_path / "small", corpus, questions)
+
+
+def run_eval(database_url: str, *arguments: str) -> dict[str, Any]:
+    result = CliRunner().invoke(
+        main, ["--database-url", database_url, "eval", *arguments, "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    outcome = json.loads(result.stdout)
+    assert isinstance(outcome, dict)
+    return outcome
+
+
+def test_shape_and_figures(database_url: str, small_set: Path) -> None:
+    arguments = (str(small_set), "--embedding", "none", "--extractor", "rules")
+    outcome = run_eval(database_url, *arguments)
+    assert (outcome["dataset"], outcome["questions"]) == ("small", 2)
+    sag = outcome["methods"]["sag"]
+    assert set(outcome["methods"]) == {"lexical", "sag"}
+    assert set(sag["recall"]) == {"1", "2", "5", "10"}
+    assert set(sag["all_gold"]) == {"5", "10"}
+    assert set(sag["coverage"]) == {"20", "50", "100"}
+    assert {"p50", "p95", "floor_p50"} <= set(sag["latency_ms"])
+    assert sag["recall"]["1"] == 75.0
+    assert sag["recall"]["10"] == sag["all_gold"]["10"] == 100.0
+    assert (sag["model_calls"], sag["tokens"]) == (0, 0)
+    # The second run finds the collection ready.
+    assert run_eval(database_url, *arguments, "--limit", "1")["questions"] == 1
+
+
+def test_options_reach_the_database(database_url: str, small_set: Path) -> None:
+    arguments = ["--embedding", "none", "--extractor", "rules", "--method", "sag"]
+    outcome = run_eval(
+        database_url, str(small_set), *arguments, "--hops", "0", "--set", "output_limit=1"
+    )
+    assert outcome["options"] == {"hops": 0, "output_limit": 1}
+    assert outcome["methods"]["sag"]["recall"]["10"] == 75.0
+    result = CliRunner().invoke(
+        main,
+        ["--database-url", database_url, "eval", str(small_set), *arguments, "--set", "hop=1"],
+    )
+    assert result.exit_code == 1
+    assert "hops" in result.stderr
+
+
+def test_embedding_is_needed_for_vectors(database_url: str, small_set: Path) -> None:
+    result = CliRunner().invoke(
+        main,
+        [
+            "--database-url",
+            database_url,
+            "eval",
+            str(small_set),
+            "--embedding",
+            "none",
+            "--method",
+            "vector",
+        ],
+    )
+    assert result.exit_code == 2
+    assert "embedding" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("corpus", "questions", "message"),
+    [
+        ([{"id": "a"}], [], "holds no question"),
+        ([{"title": "a"}], [], r"corpus.jsonl:1: id"),
+        ([{"id": "a"}], [{"id": "1", "question": "?"}], r"questions.jsonl:1: supporting"),
+        (
+            [{"id": "a"}],
+            [{"id": "1", "question": "?", "supporting": ["b"]}],
+            "b is no id of corpus.jsonl",
+        ),
+    ],
+)
+def test_bad_datasets(tmp_path: Path, corpus: Any, questions: Any, message: str) -> None:
+    with pytest.raises(LoadError, match=message):
+        load_dataset(write_dataset(tmp_path / "bad", corpus, questions))
+
+
+def test_missing_dataset(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"corpus\.jsonl does not exist"):
+        load_dataset(tmp_path)
+
+
+@pytest.fixture
+def real_slice(tmp_path: Path) -> Path:
+    """The evidence of 40 questions of MuSiQue among 600 passages."""
+    source = DATA / "musique_train"
+    if not source.is_dir():
+        pytest.skip(f"evaluation data is not at {source}; SAG_PG_TEST_DATA names its directory")
+    with (source / "questions.jsonl").open() as file:
+        questions = [json.loads(line) for line in file][:40]
+    gold = {id_ for question in questions for id_ in question["supporting"]}
+    with (source / "corpus.jsonl").open() as file:
+        passages = [json.loads(line) for line in file]
+    chosen = [p for no, p in enumerate(passages) if p["id"] in gold or no >= len(passages) - 500]
+    return write_dataset(tmp_path / "slice", chosen[:600], questions)
+
+
+def test_real_data_without_models(database_url: str, real_slice: Path) -> None:
+    """Rules and lexemes depend on no model, so these figures are the same everywhere."""
+    outcome = run_eval(database_url, str(real_slice), "--embedding", "none", "--extractor", "rules")
+    assert outcome["methods"]["sag"]["recall"] == {"1": 40.8, "2": 71.7, "5": 85.2, "10": 91.7}
+    assert outcome["methods"]["lexical"]["recall"] == {
+        "1": 37.5,
+        "2": 58.3,
+        "5": 70.8,
+        "10": 79.2,
+    }
+
+
+def test_real_data_with_local_models(database_url: str, real_slice: Path) -> None:
+    pytest.importorskip("fastembed", reason="needs the extra [local]")
+    pytest.importorskip("spacy", reason="needs the extra [local]")
+    outcome = run_eval(database_url, str(real_slice))
+    assert outcome["methods"]["sag"]["recall"] == {"1": 41.7, "2": 72.5, "5": 90.2, "10": 95.6}
+    assert outcome["methods"]["vector"]["recall"] == {
+        "1": 42.9,
+        "2": 71.0,
+        "5": 86.2,
+        "10": 91.2,
+    }
