@@ -424,13 +424,13 @@ def test_lexical_seeds(fan: Connection) -> None:
     # ln(1 + 10/1) + ln(1 + 10/10), at average length.
     assert rows[0]["relevance"] == pytest.approx(math.log(11) + math.log(2))
     assert len(rows) == 10
-    # The frequent lexeme does not fit the budget; alone it is taken all the same.
-    assert {row["event_id"] for row in seeds(fan, **given, event_budget=5)} == {
-        events["3"],
-        events["7"],
-    }
+    # The frequent lexeme does not fit the budget; alone it is taken all the same, and where all is
+    # read the budget does not matter.
+    found = seeds(fan, **given, event_budget=5, read_all=False)
+    assert {row["event_id"] for row in found} == {events["3"], events["7"]}
+    assert len(seeds(fan, **given, event_budget=5, read_all=True)) == 10
     alone = weighed(fan, "common") | {"embedding": None}
-    assert len(seeds(fan, **alone, event_budget=5)) == 5
+    assert len(seeds(fan, **alone, event_budget=5, read_all=False)) == 5
     assert len(seeds(fan, **given, seed_event_limit=1)) == 1
 
 

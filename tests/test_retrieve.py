@@ -294,11 +294,6 @@ def test_filter_restricts_every_stage(
     assert retrieve(corpus, QUESTION, embedding=vector, filter='$.lang == "nowhere"') == []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="sag.rarest_lexemes() spends the budget by counts of the whole collection: the rare"
-    " lexeme that the filter excludes shuts out the frequent one that it admits",
-)
 def test_budget_of_lexemes_does_not_starve_a_filter(postgresql: Connection) -> None:
     merge(
         postgresql,

@@ -22,6 +22,7 @@ DECLARE
     configuration regconfig;
     event_total bigint;
     average_length double precision;
+    read_all boolean;
     settings text[];
     queries tsquery[];
     weights double precision[];
@@ -52,6 +53,7 @@ BEGIN
         target, sag.question_lexemes(configuration, sag_search.question), event_total
     ) AS w
     WHERE w.event_count > 0 AND sag_search.method <> 'vector';
+    read_all := sag.reads_all(target, event_total, sag_search.filter, depth);
     settings := ARRAY[
         current_setting('hnsw.ef_search', TRUE), current_setting('hnsw.iterative_scan', TRUE)
     ];
@@ -62,14 +64,14 @@ BEGIN
         SELECT v.event_id, v.similarity AS score, 'vector' AS method
         FROM sag.search_vectors(
             target, sag_search.embedding, sag_search.filter,
-            sag.reads_all(target, event_total, sag_search.filter, depth), NULL,
+            read_all, NULL,
             CASE WHEN sag_search.method = 'lexical' THEN 0 ELSE depth END
         ) AS v
         UNION ALL
         SELECT x.event_id, x.score, 'lexical'
         FROM sag.search_lexemes(
             target, queries, weights, counts, average_length, sag_search.filter, 2000,
-            CASE WHEN sag_search.method = 'vector' THEN 0 ELSE depth END
+            CASE WHEN sag_search.method = 'vector' THEN 0 ELSE depth END, read_all
         ) AS x
     ),
     placed AS (

@@ -69,20 +69,39 @@ BEGIN
                 c.lexemes, length(c.lexemes), direct_chunks.queries, direct_chunks.weights,
                 direct_chunks.average_length
             ) AS score
-        FROM sag.chunk AS c
+        FROM (
+            SELECT x.chunk_id, x.lexemes
+            FROM sag.chunk AS x
+            WHERE NOT direct_chunks.read_all
+                AND x.collection_id = direct_chunks.target
+                AND x.lexemes IS NOT NULL
+                AND x.lexemes @@ (
+                    SELECT string_agg(r.query::text, ' | ')::tsquery
+                    FROM sag.rarest_lexemes(
+                        direct_chunks.queries, direct_chunks.event_counts,
+                        direct_chunks.event_budget
+                    ) AS r
+                )
+                AND (direct_chunks.filter IS NULL OR x.document_id IN (
+                    SELECT d.document_id FROM sag.document AS d
+                    WHERE d.collection_id = direct_chunks.target
+                        AND d.metadata @@ direct_chunks.filter
+                ))
+            UNION ALL
+            SELECT y.chunk_id, y.lexemes
+            FROM sag.document AS d
+            CROSS JOIN LATERAL (
+                SELECT x.chunk_id, x.lexemes
+                FROM sag.chunk AS x
+                WHERE x.collection_id = direct_chunks.target AND x.document_id = d.document_id
+                    AND x.lexemes @@ ANY(direct_chunks.queries)
+                LIMIT 1000000
+            ) AS y
+            WHERE direct_chunks.read_all
+                AND d.collection_id = direct_chunks.target
+                AND (direct_chunks.filter IS NULL OR d.metadata @@ direct_chunks.filter)
+        ) AS c
         WHERE direct_chunks.has_statements AND direct_chunks.embedding IS NULL
-            AND c.collection_id = direct_chunks.target
-            AND c.lexemes IS NOT NULL
-            AND c.lexemes @@ (
-                SELECT string_agg(r.query::text, ' | ')::tsquery
-                FROM sag.rarest_lexemes(
-                    direct_chunks.queries, direct_chunks.event_counts, direct_chunks.event_budget
-                ) AS r
-            )
-            AND (direct_chunks.filter IS NULL OR c.document_id IN (
-                SELECT d.document_id FROM sag.document AS d
-                WHERE d.collection_id = direct_chunks.target AND d.metadata @@ direct_chunks.filter
-            ))
         ORDER BY 2 DESC, 1 ASC
         LIMIT direct_chunks.direct_chunk_limit
     )

@@ -33,7 +33,8 @@ BEGIN
     FROM sag.search_lexemes(
         seed_events.target, seed_events.queries, seed_events.weights, seed_events.event_counts,
         seed_events.average_length, seed_events.filter, seed_events.event_budget,
-        CASE WHEN seed_events.embedding IS NULL THEN seed_events.seed_event_limit ELSE 0 END
+        CASE WHEN seed_events.embedding IS NULL THEN seed_events.seed_event_limit ELSE 0 END,
+        seed_events.read_all
     ) AS x
     UNION ALL
     -- Path A, capped per entity, the most relevant first.
