@@ -19,7 +19,7 @@ from pgvector import HalfVector
 
 from sag_pg.client import Client
 from sag_pg.errors import ConfigurationError, LoadError
-from sag_pg.ingest.job import Progress, ingest
+from sag_pg.ingest.job import Progress, Report, ingest
 from sag_pg.ingest.loaders import load_paths
 from sag_pg.models.base import EmbeddingModel, Extractor
 
@@ -140,14 +140,15 @@ def prepare_collection(
     extractor: Extractor,
     embedding_model: EmbeddingModel | None,
     progress: Callable[[Progress], None] = lambda progress: None,
-) -> str:
+) -> tuple[str, Report | None]:
     """Ingest the passages into a collection of their own, unless they are there.
 
     Without an embedding model a collection that has embeddings serves as well, for lexical
     retrieval does not look at them.
 
     Returns:
-        The collection's name, which the passages and the extractor determine.
+        The collection's name, which the passages and the extractor determine, and what the
+        ingest did; None where nothing was to be done.
     """
     key = hashlib.sha256(f"{dataset.digest} {extractor.name}".encode()).hexdigest()[:12]
     name = f"eval {dataset.name} {key}"
@@ -156,7 +157,7 @@ def prepare_collection(
             missing = 0 if embedding_model is None else held.events - held.embeddings
             # A model embeds no passage in a script that it does not know.
             if missing < held.events:
-                return name
+                return name, None
     client.create_collection(name)
     report = ingest(
         client.connection,
@@ -173,7 +174,7 @@ def prepare_collection(
             f"{report.failed} passages could not be ingested, the first of them {source}: {reason}",
             "Mend the corpus; an evaluation without all passages says nothing.",
         )
-    return name
+    return name, report
 
 
 def evaluate(

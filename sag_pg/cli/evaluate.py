@@ -73,9 +73,11 @@ def eval(
     with application.connect_ready() as connection:
         client = Client(connection)
         with ProgressLine(dataset.corpus.stat().st_size) as line:
-            collection = evaluation.prepare_collection(
+            collection, report = evaluation.prepare_collection(
                 client, dataset, load_extractor(extractor), model, line.show
             )
+        if report is not None:
+            message(report.summary())
         message(f"Asking {len(dataset.questions)} questions of collection {collection!r}")
         result = evaluation.evaluate(
             client,

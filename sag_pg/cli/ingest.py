@@ -134,11 +134,7 @@ def _print(report: Report, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(report), ensure_ascii=False))
     else:
-        click.echo(
-            f"{report.added} added, {report.replaced} replaced, {report.unchanged} unchanged,"
-            f" {report.failed} failed; {report.chunks} chunks in {report.seconds:.1f} s,"
-            f" {report.database_seconds:.1f} s of them in the database"
-        )
+        click.echo(report.summary())
     for source, reason in report.failures[:_MOST_FAILURES]:
         message(f"Failed: {source}: {reason}")
     if len(report.failures) > _MOST_FAILURES:

@@ -78,6 +78,14 @@ class Report:
     seconds: float = 0.0
     database_seconds: float = 0.0
 
+    def summary(self) -> str:
+        """Return the run in one line."""
+        return (
+            f"{self.added} added, {self.replaced} replaced, {self.unchanged} unchanged,"
+            f" {self.failed} failed; {self.chunks} chunks in {self.seconds:.1f} s,"
+            f" {self.database_seconds:.1f} s of them in the database"
+        )
+
 
 def ingest(
     connection: psycopg.Connection[Any],
