@@ -235,10 +235,6 @@ CREATE TABLE sag.event_entity (
 );
 CREATE UNIQUE INDEX event_entity_event ON sag.event_entity (event_id, entity_id, collection_id)
 INCLUDE (is_subject);
--- Both directions of the join have the collection in common with the primary key, so here the
--- planner must not learn which collections there are: without statistics it expects a share of the
--- table of each, known or new.
-ALTER TABLE sag.event_entity ALTER COLUMN collection_id SET STATISTICS 0;
 COMMENT ON TABLE sag.event_entity IS
 'Which event carries which entity. Its two B-trees make both directions of the join index-only.';
 COMMENT ON COLUMN sag.event_entity.collection_id IS 'The collection.';

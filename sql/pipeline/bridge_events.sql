@@ -34,10 +34,20 @@ BEGIN
             s.base * ln(1 + bridge_events.event_total::double precision / n.event_count)
             / ln(1 + bridge_events.event_total::double precision) AS weight
         FROM strongest AS s
-        INNER JOIN sag.event_entity AS l
-            ON l.collection_id = bridge_events.target AND l.event_id = s.event_id
-        INNER JOIN sag.entity AS n
-            ON n.collection_id = bridge_events.target AND n.entity_id = l.entity_id
+        -- The LIMITs, which nothing reaches, make these joins probes of an index: with little known
+        -- of a collection the planner may prefer to read all of it once.
+        CROSS JOIN LATERAL (
+            SELECT x.entity_id, x.is_subject
+            FROM sag.event_entity AS x
+            WHERE x.collection_id = bridge_events.target AND x.event_id = s.event_id
+            LIMIT 10000
+        ) AS l
+        CROSS JOIN LATERAL (
+            SELECT x.event_count
+            FROM sag.entity AS x
+            WHERE x.collection_id = bridge_events.target AND x.entity_id = l.entity_id
+            LIMIT 1
+        ) AS n
         WHERE n.event_count > 1 AND l.entity_id <> ALL(bridge_events.entity_ids)
     ),
     -- Of the events at an entity two can be the other end: the best, and for the best itself the

@@ -37,8 +37,13 @@ BEGIN
     about AS MATERIALIZED (
         SELECT c.no, l.entity_id
         FROM candidate AS c
-        INNER JOIN sag.event_entity AS l
-            ON l.collection_id = cover_question.target AND l.event_id = c.event_id
+        -- The LIMIT, which nothing reaches, makes this a probe of the index for each candidate.
+        CROSS JOIN LATERAL (
+            SELECT x.entity_id, x.is_subject
+            FROM sag.event_entity AS x
+            WHERE x.collection_id = cover_question.target AND x.event_id = c.event_id
+            LIMIT 10000
+        ) AS l
         WHERE l.is_subject
     ),
     profile AS MATERIALIZED (

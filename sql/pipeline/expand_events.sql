@@ -75,10 +75,20 @@ BEGIN
                     AS weight,
                     (array_agg(s.event_id ORDER BY s.base DESC, s.event_id ASC))[1] AS from_event_id
                 FROM seed AS s
-                INNER JOIN sag.event_entity AS l
-                    ON l.collection_id = expand_events.target AND l.event_id = s.event_id
-                INNER JOIN sag.entity AS n
-                    ON n.collection_id = expand_events.target AND n.entity_id = l.entity_id
+                -- The LIMITs, which nothing reaches, make these joins probes of an index: with
+                -- little known of a collection the planner may prefer to read all of it once.
+                CROSS JOIN LATERAL (
+                    SELECT x.entity_id
+                    FROM sag.event_entity AS x
+                    WHERE x.collection_id = expand_events.target AND x.event_id = s.event_id
+                    LIMIT 10000
+                ) AS l
+                CROSS JOIN LATERAL (
+                    SELECT x.event_count
+                    FROM sag.entity AS x
+                    WHERE x.collection_id = expand_events.target AND x.entity_id = l.entity_id
+                    LIMIT 1
+                ) AS n
                 WHERE n.event_count > 1 AND l.entity_id <> ALL(w.seen_entity_ids)
                 GROUP BY l.entity_id, n.event_count
             ),
@@ -100,8 +110,12 @@ BEGIN
             arrived AS MATERIALIZED (
                 SELECT DISTINCT ON (l.event_id) l.event_id, f.entity_id, f.from_event_id
                 FROM frontier AS f
-                INNER JOIN sag.event_entity AS l
-                    ON l.collection_id = expand_events.target AND l.entity_id = f.entity_id
+                CROSS JOIN LATERAL (
+                    SELECT x.event_id
+                    FROM sag.event_entity AS x
+                    WHERE x.collection_id = expand_events.target AND x.entity_id = f.entity_id
+                    LIMIT expand_events.frontier_event_budget
+                ) AS l
                 WHERE NOT EXISTS (
                     SELECT FROM unnest(w.seen_event_ids) AS x (event_id)
                     WHERE x.event_id = l.event_id
@@ -118,8 +132,12 @@ BEGIN
                 )) AS new_relevances,
                 (SELECT array_agg(f.entity_id) FROM frontier AS f) AS frontier_ids
             FROM arrived AS a
-            INNER JOIN sag.event AS e
-                ON e.collection_id = expand_events.target AND e.event_id = a.event_id
+            CROSS JOIN LATERAL (
+                SELECT x.document_id, x.embedding, x.lexemes, x.lexeme_count
+                FROM sag.event AS x
+                WHERE x.collection_id = expand_events.target AND x.event_id = a.event_id
+                LIMIT 1
+            ) AS e
             WHERE expand_events.filter IS NULL OR e.document_id IN (
                 SELECT d.document_id FROM sag.document AS d
                 WHERE d.collection_id = expand_events.target

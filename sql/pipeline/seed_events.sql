@@ -49,8 +49,12 @@ BEGIN
                 seed_events.weights, seed_events.average_length
             ) AS relevance
         FROM sag.event_entity AS l
-        INNER JOIN sag.event AS e
-            ON e.collection_id = seed_events.target AND e.event_id = l.event_id
+        CROSS JOIN LATERAL (
+            SELECT x.document_id, x.embedding, x.lexemes, x.lexeme_count
+            FROM sag.event AS x
+            WHERE x.collection_id = seed_events.target AND x.event_id = l.event_id
+            LIMIT 1
+        ) AS e
         WHERE u.event_count <= seed_events.event_budget
             AND l.collection_id = seed_events.target AND l.entity_id = u.entity_id
             AND (seed_events.filter IS NULL OR e.document_id IN (

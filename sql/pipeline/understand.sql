@@ -22,7 +22,8 @@ BEGIN
         SELECT DISTINCT ON (sag.normalize_entity(g.name)) g.name, g.embedding
         FROM unnest(understand.entities, understand.entity_embeddings) WITH ORDINALITY
             AS g (name, embedding, no)
-        WHERE g.name IS NOT NULL AND btrim(g.name) <> ''
+        -- Longer ones cannot be in sag.entity.
+        WHERE char_length(g.name) <= 1000 AND btrim(g.name) <> ''
         ORDER BY sag.normalize_entity(g.name), g.no
     )
     SELECT r.name, 'question', NULL::halfvec
