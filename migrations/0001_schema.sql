@@ -8,7 +8,8 @@ COMMENT ON SCHEMA sag IS
 'SAG: SQL-Retrieval Augmented Generation. Start with SELECT * FROM sag_retrieve(''question'').';
 
 -- Operators such as <=> cannot be qualified legibly, so each file and each function runs with the
--- schemas of the two extensions in its search_path, and with nothing that another user may own.
+-- schemas of the two extensions in its search_path. Whoever may create functions there could have
+-- them called in place of others, so those schemas should be nobody's but the administrator's.
 CREATE FUNCTION sag.search_path() RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN (

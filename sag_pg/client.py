@@ -4,7 +4,7 @@ Everything that decides about the result happens in the database; the client emb
 and turns rows into objects.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +16,10 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from sag_pg import config, migrate
-from sag_pg.models.base import EmbeddingModel
-from sag_pg.text import clean
+from sag_pg.ingest.document import LoadFailure, SourceDocument
+from sag_pg.ingest.job import Report, ingest
+from sag_pg.models.base import EmbeddingModel, Extractor
+from sag_pg.text import clean, clean_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Client:
     """Retrieval over a connection to a migrated database.
 
     Args:
-        connection: An open connection with the vector types registered, as `sag_pg.connect` and
+        connection: An open connection with the vector types registered, as `connect` and
             `sag_pg.migrate.connect_migrated` give it. The client never commits, so it works within
             the caller's transaction.
         collection: Collection for all calls that name none.
@@ -166,7 +168,7 @@ class Client:
         entities: Sequence[str] | None = None,
         filter: str | None = None,
         options: Mapping[str, Any] | None = None,
-        embedding: HalfVector | None = None,
+        embedding: HalfVector | Sequence[float] | None = None,
     ) -> list[Evidence]:
         """Return the evidence for a question, best first (`sag_retrieve`).
 
@@ -184,7 +186,7 @@ class Client:
         """
         return self._rows(
             Evidence,
-            "SELECT {columns} FROM sag_retrieve(%s::text, %s::text, embedding => %s,"
+            "SELECT {columns} FROM public.sag_retrieve(%s::text, %s::text, embedding => %s,"
             " entities => %s, filter => %s::jsonpath, options => %s)",
             self._arguments(question, collection, entities, filter, options, embedding),
         )
@@ -197,12 +199,12 @@ class Client:
         entities: Sequence[str] | None = None,
         filter: str | None = None,
         options: Mapping[str, Any] | None = None,
-        embedding: HalfVector | None = None,
+        embedding: HalfVector | Sequence[float] | None = None,
     ) -> list[TraceRow]:
         """Return every stage's rows for a question (`sag_trace`); arguments as in `retrieve`."""
         return self._rows(
             TraceRow,
-            "SELECT {columns} FROM sag_trace(%s::text, %s::text, embedding => %s,"
+            "SELECT {columns} FROM public.sag_trace(%s::text, %s::text, embedding => %s,"
             " entities => %s, filter => %s::jsonpath, options => %s)",
             self._arguments(question, collection, entities, filter, options, embedding),
         )
@@ -211,28 +213,37 @@ class Client:
         self,
         question: str,
         *,
-        method: str = "hybrid",
+        method: str | None = None,
         collection: str | None = None,
         filter: str | None = None,
         limit: int = 10,
-        embedding: HalfVector | None = None,
+        embedding: HalfVector | Sequence[float] | None = None,
     ) -> list[SearchHit]:
         """Search plainly, to compare with (`sag_search`).
 
         Args:
             question: The question in words.
-            method: "vector", "lexical" or "hybrid".
+            method: "vector", "lexical" or "hybrid"; by default "hybrid", or "lexical" where there
+                is no embedding.
             collection: Collection to search.
             filter: A jsonpath predicate on document metadata.
             limit: Number of chunks.
             embedding: The question's vector; by default the client's model embeds it.
         """
-        if embedding is None and method != "lexical":
-            embedding = self.embed(question)
+        vector = _vector(embedding) if embedding is not None else None
+        if vector is None and method != "lexical":
+            vector = self.embed(question)
         return self._rows(
             SearchHit,
-            "SELECT {columns} FROM sag_search(%s::text, %s::text, %s, %s, %s::jsonpath, %s)",
-            [clean(question), collection or self.collection, method, embedding, filter, limit],
+            "SELECT {columns} FROM public.sag_search(%s::text, %s::text, %s, %s, %s::jsonpath, %s)",
+            [
+                clean(question),
+                self._name(collection),
+                method,
+                vector,
+                clean(filter) if filter is not None else None,
+                limit,
+            ],
         )
 
     def embed(self, question: str) -> HalfVector | None:
@@ -261,17 +272,49 @@ class Client:
     ) -> None:
         """Make a collection; an existing one stays as it is (`sag.create_collection`)."""
         self.connection.execute(
-            "SELECT FROM sag.create_collection(%s, %s)", [name, text_search_configuration]
+            "SELECT FROM sag.create_collection(%s, %s)",
+            [clean(name), clean(text_search_configuration)],
         )
 
     def drop_collection(self, name: str) -> None:
         """Delete a collection with all that it holds (`sag.drop_collection`)."""
-        self.connection.execute("SELECT FROM sag.drop_collection(%s)", [name])
+        self.connection.execute("SELECT FROM sag.drop_collection(%s)", [clean(name)])
 
     def collections(self) -> list[CollectionStatistics]:
         """Return what each collection holds (`sag.collection_statistics`)."""
         return self._rows(
             CollectionStatistics, "SELECT {columns} FROM sag.collection_statistics()", []
+        )
+
+    def ingest(
+        self,
+        documents: Iterable[SourceDocument | LoadFailure],
+        *,
+        extractor: Extractor,
+        collection: str | None = None,
+        max_characters: int | None = 1200,
+    ) -> Report:
+        """Bring documents into a collection, which is made where there is none of that name.
+
+        Args:
+            documents: Documents, as `sag_pg.ingest.loaders.load_paths` finds them in files or
+                `sag_pg.ingest.document.text_document` makes them of texts.
+            extractor: Finds events and entities, as
+                `sag_pg.models.local_extraction.load_extractor` makes one.
+            collection: Collection to ingest into.
+            max_characters: Longest chunk; None makes each document one chunk.
+
+        Returns:
+            What was done. The client's embedding model embeds the events.
+        """
+        self.create_collection(self._name(collection))
+        return ingest(
+            self.connection,
+            documents,
+            collection=self._name(collection),
+            extractor=extractor,
+            embedding_model=self._embedding_model,
+            max_characters=max_characters,
         )
 
     def delete(self, sources: Sequence[str], *, collection: str | None = None) -> list[str]:
@@ -284,7 +327,7 @@ class Client:
             row[0]
             for row in self.connection.execute(
                 "SELECT source FROM sag.delete_documents(%s, %s)",
-                [collection or self.collection, list(sources)],
+                [self._name(collection), [clean(source) for source in sources]],
             )
         ]
 
@@ -295,22 +338,29 @@ class Client:
         entities: Sequence[str] | None,
         filter: str | None,
         options: Mapping[str, Any] | None,
-        embedding: HalfVector | None,
+        embedding: HalfVector | Sequence[float] | None,
     ) -> list[Any]:
         return [
             clean(question),
-            collection or self.collection,
-            embedding if embedding is not None else self.embed(question),
+            self._name(collection),
+            _vector(embedding) if embedding is not None else self.embed(question),
             [clean(entity) for entity in entities] if entities is not None else None,
-            filter,
-            Jsonb(dict(options or {})),
+            clean(filter) if filter is not None else None,
+            Jsonb(clean_json(dict(options or {}))),
         ]
+
+    def _name(self, collection: str | None) -> str:
+        return clean(self.collection if collection is None else collection)
 
     def _rows(self, row: type[Row], query: str, arguments: Sequence[Any]) -> list[Row]:
         columns = ", ".join(field.name for field in fields(row))
         with self.connection.cursor(row_factory=class_row(row)) as cursor:
             cursor.execute(query.format(columns=columns), arguments)
             return cursor.fetchall()
+
+
+def _vector(embedding: HalfVector | Sequence[float]) -> HalfVector:
+    return embedding if isinstance(embedding, HalfVector) else HalfVector(list(embedding))
 
 
 def connect(

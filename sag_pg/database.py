@@ -86,7 +86,12 @@ def explain_error(error: psycopg.Error) -> tuple[str, str | None]:
     message = f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
     if error.diag.message_detail is not None:
         message += f"\nDETAIL: {error.diag.message_detail}"
-    return message, error.diag.message_hint
+    hint = error.diag.message_hint
+    if hint is None and message.startswith("permission denied for"):
+        hint = (
+            "Ask the owner for membership in sag_reader, to retrieve, or in sag_writer, to ingest."
+        )
+    return message, hint
 
 
 def _hint(target: ConnectionTarget) -> str:

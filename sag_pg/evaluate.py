@@ -148,15 +148,13 @@ def prepare_collection(
 
     Returns:
         The collection's name, which the passages and the extractor determine, and what the
-        ingest did; None where nothing was to be done.
+        ingest did, which is nothing for passages that are there; None where it was not asked.
     """
     key = hashlib.sha256(f"{dataset.digest} {extractor.name}".encode()).hexdigest()[:12]
     name = f"eval {dataset.name} {key}"
-    for held in client.collections():
-        if held.collection == name and held.documents == dataset.passages:
-            missing = 0 if embedding_model is None else held.events - held.embeddings
-            # A model embeds no passage in a script that it does not know.
-            if missing < held.events:
+    if embedding_model is None:
+        for held in client.collections():
+            if held.collection == name and held.documents == dataset.passages:
                 return name, None
     client.create_collection(name)
     report = ingest(
@@ -169,9 +167,9 @@ def prepare_collection(
         progress=progress,
     )
     if report.failed:
-        source, reason = report.failures[0]
         raise LoadError(
-            f"{report.failed} passages could not be ingested, the first of them {source}: {reason}",
+            f"{report.failed} passages could not be ingested, the first of them"
+            f" {report.failures[0]}",
             "Mend the corpus; an evaluation without all passages says nothing.",
         )
     return name, report

@@ -119,8 +119,11 @@ def prepare(connection: Connection, extensions: Sequence[str]) -> None:
         name = sql.Identifier(database).as_string(connection)
         requests.append(f"GRANT CREATE ON DATABASE {name} TO {role};")
     if owner is not None and owner[1] != "true":
-        name = sql.Identifier(owner[0]).as_string(connection)
-        requests.append(f"GRANT {name} TO {role};")
+        # Membership would be superuser's rights where that owns the schema.
+        raise MigrationError(
+            f"The role {user} does not own the schema sag of the database {database}.",
+            f"Let its owner {owner[0]} run: sag-pg migrate",
+        )
     if not may_create_public:
         requests.append(f"GRANT CREATE ON SCHEMA public TO {role};")
     if requests:

@@ -5,6 +5,7 @@
 \ir admin/similarity.sql
 \ir admin/collection_key.sql
 \ir admin/create_collection.sql
+\ir admin/is_maintainer.sql
 \ir admin/set_embedding_space.sql
 \ir ingest/lock_collection.sql
 \ir ingest/unchanged_sources.sql
@@ -23,7 +24,6 @@
 \ir admin/check_embedding_space.sql
 \ir admin/collection_statistics.sql
 \ir admin/drop_collection.sql
-\ir admin/is_maintainer.sql
 \ir ingest/start_job.sql
 \ir ingest/record_tasks.sql
 \ir ingest/finish_job.sql

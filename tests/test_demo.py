@@ -99,9 +99,9 @@ def test_every_question_has_its_evidence_as_printed(
 @pytest.mark.parametrize(
     ("question_id", "names", "mode"),
     [
-        ("en-1", "Company B → Islelight Systems → Wen Ruogu", "vector"),
+        ("en-1", "Company B → Islelight Systems → Wen Ruogu", "vector and lexical"),
         ("zh-1", "Company B → 岛光科技 → 温若谷", "lexical"),
-        ("en-3", "Quiet Margin → Ostby Yard → Kelmouth", "vector"),
+        ("en-3", "Quiet Margin → Ostby Yard → Kelmouth", "vector and lexical"),
         ("zh-4", "星纹陶 → 陆守渔 → 邵听雨 → 青瓦博物馆", "lexical"),
     ],
 )

@@ -390,8 +390,8 @@ def test_seeds_of_a_hub_come_from_the_vector_search(fan: Connection, read_all: b
     rows = seeds(fan, seed_event_limit=0, seed_entity_event_limit=2, read_all=read_all, **hub)
     assert [row["event_id"] for row in rows] == [events["1"], events["3"]]
     assert {(row["path"], row["entity_id"]) for row in rows} == {("entity", entities["odd"])}
-    # Without a vector there is no way but to read it all.
-    assert seeds(fan, embedding=None, **hub) == []
+    # Without a vector there is no order to read them in, so some within the budget have to do.
+    assert len(seeds(fan, embedding=None, **hub)) == 4
 
 
 def weighed(connection: Connection, *lexemes: str, **arguments: Any) -> dict[str, Any]:

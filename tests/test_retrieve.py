@@ -875,9 +875,9 @@ def test_search_methods(corpus: Connection) -> None:
     ("arguments", "message"),
     [
         ({"method": "magic", "embedding": VECTOR}, "'magic' does not exist"),
-        ({"method": None, "embedding": VECTOR}, "NULL does not exist"),
+        ({"method": "", "embedding": VECTOR}, "'' does not exist"),
+        ({"method": "lexical", "result_limit": -1}, "result_limit cannot be -1"),
         ({"method": "vector"}, "needs an embedding"),
-        ({}, "needs an embedding"),
     ],
 )
 def test_search_that_cannot_be(corpus: Connection, arguments: dict[str, Any], message: str) -> None:
@@ -906,8 +906,9 @@ def test_create_collection(postgresql: Connection) -> None:
             value(postgresql, create, "new", unknown)
         assert "pg_ts_config" in str(caught.value.diag.message_hint)
     for name in ("", "x" * 201, None):
-        with pytest.raises(errors.IntegrityError), postgresql.transaction():
+        with pytest.raises(errors.InvalidParameterValue) as refused, postgresql.transaction():
             value(postgresql, create, name, "simple")
+        assert "1 to 200 characters" in str(refused.value.diag.message_hint)
 
 
 def set_parameter(

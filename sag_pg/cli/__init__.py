@@ -27,6 +27,7 @@ COMMANDS = {
     "collections": "sag_pg.cli.collections",
     "delete": "sag_pg.cli.collections",
     "demo": "sag_pg.cli.demo",
+    "drop": "sag_pg.cli.collections",
     "eval": "sag_pg.cli.evaluate",
     "migrate": "sag_pg.cli.database",
     "psql": "sag_pg.cli.database",

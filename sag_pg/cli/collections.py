@@ -1,4 +1,4 @@
-"""The commands on what is stored: collections, delete."""
+"""The commands on what is stored: collections, delete, drop."""
 
 import dataclasses
 import json
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sag_pg.cli.application import Application, pass_application
+from sag_pg.cli.application import Application, message, pass_application
 from sag_pg.cli.layout import columns_of, one_line, pad
 from sag_pg.cli.options import collection_option, json_option
 from sag_pg.cli.session import open_client
@@ -63,3 +63,14 @@ def delete(application: Application, sources: tuple[str, ...], collection: str) 
 def _as_path(source: str) -> str:
     """Spell a path as the loaders do; anything else stays as it is."""
     return source if "://" in source else Path(source).as_posix()
+
+
+@click.command()
+@click.argument("collection")
+@click.confirmation_option(prompt="Delete the collection with all that it holds?")
+@pass_application
+def drop(application: Application, collection: str) -> None:
+    """Delete COLLECTION with all that it holds."""
+    with open_client(application, collection) as client:
+        client.drop_collection(collection)
+    message(f"Dropped collection {collection!r}.")

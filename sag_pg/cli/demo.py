@@ -111,8 +111,8 @@ def _ingest_corpus(client: Client, model: EmbeddingModel | None) -> None:
             extractor=load_extractor(),
             embedding_model=model,
         )
-    for source, reason in report.failures:
-        message(f"{source}: {reason}")
+    for failure in report.failures:
+        message(f"Failed: {failure}")
     if new := report.added + report.replaced:
         message(f"Ingested {new} documents into collection {COLLECTION!r}: {report.seconds:.1f} s.")
     else:

@@ -135,7 +135,11 @@ def _print(report: Report, as_json: bool) -> None:
         click.echo(json.dumps(asdict(report), ensure_ascii=False))
     else:
         click.echo(report.summary())
-    for source, reason in report.failures[:_MOST_FAILURES]:
-        message(f"Failed: {source}: {reason}")
+    for failure in report.failures[:_MOST_FAILURES]:
+        message(f"Failed: {failure}")
     if len(report.failures) > _MOST_FAILURES:
         message(f"… and {len(report.failures) - _MOST_FAILURES} more; all are in sag.ingest_task.")
+    for hint in dict.fromkeys(failure.hint for failure in report.failures if failure.hint):
+        message(f"Hint: {hint}")
+    if not (report.added or report.replaced or report.unchanged or report.failed):
+        message("Nothing to ingest: there is no .txt, .md or .jsonl file.")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sag_pg.errors import LoadError
+from sag_pg.text import clean, clean_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,23 @@ class LoadFailure:
 
     source: str
     error: LoadError
+
+
+def text_document(
+    source: str, text: str, *, title: str = "", metadata: dict[str, Any] | None = None
+) -> SourceDocument:
+    """Make a document of a text that is at hand.
+
+    Args:
+        source: The document's key, unique in its collection.
+        text: The text.
+        title: Title, empty where there is none.
+        metadata: What filters can ask for.
+    """
+    return SourceDocument(
+        clean(source),
+        clean(title),
+        lambda: iter([clean(text)]),
+        clean_json(metadata or {}),
+        size=len(text.encode("utf-8", "replace")),
+    )

@@ -35,6 +35,8 @@ _SOURCE_BYTES: Final = 2000
 _MERGE_TRIES: Final = 5
 _VACUUM_CHUNKS: Final = 500
 _ALREADY_HERE: Final = "unchanged"
+# What one document can be refused for; anything else is a fault of the run.
+_REFUSALS: Final = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
 
 
 @dataclass(slots=True)
@@ -54,6 +56,21 @@ class Progress:
     bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A document that failed: its source, what was wrong, and what would be right."""
+
+    source: str
+    message: str
+    hint: str | None
+
+    def __str__(self) -> str:
+        # The loaders' messages begin with the file, and the line where there is one.
+        if self.message.startswith(self.source):
+            return self.message
+        return f"{self.source}: {self.message}"
+
+
 @dataclass(slots=True)
 class Report:
     """What a run did.
@@ -64,7 +81,7 @@ class Report:
         unchanged: Documents that were there already.
         failed: Documents that failed; the others are in.
         chunks: Chunks of the documents added and replaced.
-        failures: Source and reason of each failure, in order.
+        failures: Each failure, in order.
         seconds: Time of the whole run.
         database_seconds: Time of that spent waiting for the database.
     """
@@ -74,7 +91,7 @@ class Report:
     unchanged: int = 0
     failed: int = 0
     chunks: int = 0
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
     database_seconds: float = 0.0
 
@@ -140,7 +157,8 @@ def ingest(
             raise
         done = run.report.added + run.report.replaced
         raise DatabaseError(
-            f"The connection to the database was lost after {done} documents were merged: {error}",
+            f"The connection to the database was lost after {done} documents were merged:"
+            f" {explain_error(error)[0]}",
             "Nothing is half written. Run the same command again; it goes on from there.",
         ) from error
     finally:
@@ -245,7 +263,7 @@ class _Run:
         length = len(document.source.encode())
         if not 0 < length <= _SOURCE_BYTES:
             raise LoadError(
-                f"The source of a document is {length} bytes long: {document.source[:60]}…",
+                f"its source is {length} bytes long",
                 f"Give it a source of 1 to {_SOURCE_BYTES} bytes.",
             )
         head = [self.fingerprint, document.title, document.metadata]
@@ -404,11 +422,11 @@ class _Run:
         try:
             try:
                 self._merge(None)
-            except (psycopg.DataError, psycopg.IntegrityError):
+            except _REFUSALS:
                 for number, source in enumerate(self.batch.sources):
                     try:
                         self._merge(number)
-                    except (psycopg.DataError, psycopg.IntegrityError) as error:
+                    except _REFUSALS as error:
                         message, hint = explain_error(error)
                         self._fail(source, LoadError(message, hint), None)
         finally:
@@ -447,11 +465,11 @@ class _Run:
         )
 
     def _fail(self, source: str, error: SagError, size: int | None) -> None:
-        reason = f"{error} {error.hint}" if error.hint else str(error)
+        failure = Failure(_shown(source), str(error), error.hint)
         self.report.failed += 1
-        self.report.failures.append((source, reason))
+        self.report.failures.append(failure)
         self.progress.failed += 1
-        self._record([(source, "failed", 0, reason)])
+        self._record([(failure.source, "failed", 0, failure.message)])
         self._count(size)
 
     def _advance(self, document: SourceDocument) -> None:
@@ -487,3 +505,7 @@ def _event_title(passage: Passage, extraction: Extraction) -> str:
     if extraction.event_title is not None:
         return extraction.event_title
     return passage.head
+
+
+def _shown(source: str) -> str:
+    return source if len(source) <= 200 else f"{source[:200]}…"

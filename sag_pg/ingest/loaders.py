@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -99,9 +100,7 @@ def measure_paths(paths: Sequence[str]) -> int:
 
 def _load_path(given: str) -> Iterator[SourceDocument | LoadFailure]:
     path = Path(given)
-    # A name that is no UTF-8 comes with surrogates, which neither the database nor a terminal
-    # takes.
-    name = clean(path.as_posix())
+    name = _name(path)
     try:
         if not given:
             raise LoadError("A path is empty", "Name a file, a directory or - for standard input.")
@@ -116,6 +115,17 @@ def _load_path(given: str) -> Iterator[SourceDocument | LoadFailure]:
         yield LoadFailure(name, error)
         return
     yield from _load_directory(path) if is_directory else _load_file(path)
+
+
+def _name(path: Path) -> str:
+    """Return a path as text; bytes of it that are no UTF-8 as %XX, so that no two become one."""
+    return clean(
+        re.sub(
+            "[\udc80-\udcff]",
+            lambda match: f"%{ord(match[0]) - 0xDC00:02X}",
+            path.as_posix(),
+        )
+    )
 
 
 def _status(path: Path, name: str) -> os.stat_result:
@@ -147,7 +157,7 @@ def _load_directory(top: Path) -> Iterator[SourceDocument | LoadFailure]:
         try:
             entries = _entries(path)
         except OSError as error:
-            name = clean(path.as_posix())
+            name = _name(path)
             yield LoadFailure(name, _unreadable(name, error))
             continue
         waiting.extend(reversed(entries))
@@ -167,7 +177,7 @@ def _entries(directory: Path) -> list[tuple[Path, bool]]:
 
 
 def _load_file(path: Path) -> Iterator[SourceDocument | LoadFailure]:
-    name = clean(path.as_posix())
+    name = _name(path)
     try:
         status = _status(path, name)
         if not stat.S_ISREG(status.st_mode):

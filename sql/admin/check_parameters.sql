@@ -18,7 +18,7 @@ BEGIN
     FOR option IN SELECT o.key, o.value FROM jsonb_each(options) AS o LOOP
         SELECT * INTO known FROM sag.parameter AS p WHERE p.name = option.key;
         IF known.name IS NULL THEN
-            RAISE EXCEPTION 'parameter % does not exist', quote_literal(option.key)
+            RAISE EXCEPTION 'parameter % does not exist', quote_literal(left(option.key, 100))
             USING ERRCODE = 'undefined_parameter',
             DETAIL = (SELECT 'Parameters are: ' || string_agg(p.name, ', ' ORDER BY p.name) || '.'
                 FROM sag.parameter AS p),
@@ -27,20 +27,25 @@ BEGIN
                 ORDER BY p.name <-> option.key, p.name LIMIT 1
             ));
         END IF;
-        fits := CASE known.type
-            WHEN 'integer' THEN jsonb_typeof(option.value) = 'number'
-                AND (option.value #>> '{}')::numeric % 1 = 0
-                AND (option.value #>> '{}')::numeric
-                BETWEEN known.minimum::numeric AND known.maximum::numeric
-            WHEN 'real' THEN jsonb_typeof(option.value) = 'number'
-                AND (option.value #>> '{}')::numeric
-                BETWEEN known.minimum::numeric AND known.maximum::numeric
-            WHEN 'boolean' THEN jsonb_typeof(option.value) = 'boolean'
-            ELSE jsonb_typeof(option.value) = 'string'
-                AND option.value #>> '{}' = ANY(known.choices)
+        BEGIN
+            fits := CASE known.type
+                WHEN 'integer' THEN jsonb_typeof(option.value) = 'number'
+                    AND (option.value #>> '{}')::double precision
+                    BETWEEN known.minimum AND known.maximum
+                    AND (option.value #>> '{}')::numeric % 1 = 0
+                WHEN 'real' THEN jsonb_typeof(option.value) = 'number'
+                    AND (option.value #>> '{}')::double precision
+                    BETWEEN known.minimum AND known.maximum
+                WHEN 'boolean' THEN jsonb_typeof(option.value) = 'boolean'
+                ELSE jsonb_typeof(option.value) = 'string'
+                    AND option.value #>> '{}' = ANY(known.choices)
+            END;
+        EXCEPTION WHEN numeric_value_out_of_range THEN
+            -- JSON has numbers that no double precision can be, such as 1e-400.
+            fits := FALSE;
         END;
         IF NOT fits THEN
-            RAISE EXCEPTION 'parameter % cannot be %', known.name, option.value
+            RAISE EXCEPTION 'parameter % cannot be %', known.name, left(option.value::text, 100)
             USING ERRCODE = 'invalid_parameter_value',
             DETAIL = format('%s: %s.', known.name, known.meaning),
             HINT = CASE known.type

@@ -9,6 +9,11 @@ DECLARE
     created bigint;
     qualified text;
 BEGIN
+    IF coalesce(char_length(create_collection.name), 0) NOT BETWEEN 1 AND 200 THEN
+        RAISE EXCEPTION 'a collection cannot be called %',
+            coalesce(quote_literal(left(create_collection.name, 100)), 'NULL')
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a name of 1 to 200 characters.';
+    END IF;
     BEGIN
         SELECT format('%I.%I', s.nspname, t.cfgname) INTO STRICT qualified
         FROM pg_ts_config AS t

@@ -20,6 +20,21 @@ BEGIN
         DETAIL = 'A model has a name, and pgvector indexes halfvec up to 4000 dimensions.',
         HINT = 'Ask the provider for shorter vectors, or take another model.';
     END IF;
+    -- Without a lock first: whoever ingests may do so without owning the tables.
+    SELECT * INTO present FROM sag.embedding_space;
+    IF present.model = set_embedding_space.model
+        AND present.dimensions = set_embedding_space.dimensions
+    THEN
+        RETURN;
+    END IF;
+    IF NOT sag.is_maintainer() THEN
+        RAISE EXCEPTION 'only the owner of sag''s tables sets the embedding space'
+        USING ERRCODE = 'insufficient_privilege',
+        DETAIL = CASE WHEN present.model IS NULL THEN 'It is not set yet.'
+            ELSE format('It is model %L with %s dimensions.', present.model, present.dimensions) END,
+        HINT = format('Ask the owner for: SELECT sag.set_embedding_space(%L, %s);',
+            set_embedding_space.model, set_embedding_space.dimensions);
+    END IF;
     -- Two clients that start at once must not both alter the tables.
     LOCK TABLE sag.embedding_space IN SHARE ROW EXCLUSIVE MODE;
     SELECT * INTO present FROM sag.embedding_space;

@@ -1,7 +1,7 @@
 CREATE OR REPLACE FUNCTION public.sag_search(
     question text,
     collection text DEFAULT 'default',
-    method text DEFAULT 'hybrid',
+    method text DEFAULT NULL,
     embedding halfvec DEFAULT NULL,
     filter jsonpath DEFAULT NULL,
     result_limit integer DEFAULT 10
@@ -19,6 +19,9 @@ DECLARE
     target constant bigint := sag.collection_key(sag_search.collection);
     -- Deep enough for the fusion to see what is middling in both lists.
     depth constant integer := greatest(100, sag_search.result_limit);
+    how constant text := coalesce(
+        sag_search.method, CASE WHEN sag_search.embedding IS NULL THEN 'lexical' ELSE 'hybrid' END
+    );
     configuration regconfig;
     event_total bigint;
     average_length double precision;
@@ -28,17 +31,21 @@ DECLARE
     weights double precision[];
     counts bigint[];
 BEGIN
-    IF coalesce(sag_search.method, '') NOT IN ('vector', 'lexical', 'hybrid') THEN
-        RAISE EXCEPTION 'search method % does not exist', quote_nullable(sag_search.method)
+    IF how NOT IN ('vector', 'lexical', 'hybrid') THEN
+        RAISE EXCEPTION 'search method % does not exist', quote_literal(how)
         USING ERRCODE = 'invalid_parameter_value', HINT = 'Give vector, lexical or hybrid.';
     END IF;
-    IF sag_search.method <> 'lexical' THEN
+    IF how <> 'lexical' THEN
         IF sag_search.embedding IS NULL THEN
-            RAISE EXCEPTION 'search method % needs an embedding', sag_search.method
+            RAISE EXCEPTION 'search method % needs an embedding', how
             USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Give the question''s embedding, or take method lexical.';
         END IF;
         PERFORM sag.check_embedding(sag_search.embedding);
+    END IF;
+    IF coalesce(sag_search.result_limit, -1) NOT BETWEEN 0 AND 1000 THEN
+        RAISE EXCEPTION 'result_limit cannot be %', coalesce(sag_search.result_limit::text, 'NULL')
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a number from 0 to 1000.';
     END IF;
     SELECT
         c.text_search_configuration::regconfig, s.event_total,
@@ -52,7 +59,7 @@ BEGIN
     FROM sag.weigh_lexemes(
         target, sag.question_lexemes(configuration, sag_search.question), event_total
     ) AS w
-    WHERE w.event_count > 0 AND sag_search.method <> 'vector';
+    WHERE w.event_count > 0 AND how <> 'vector';
     read_all := sag.reads_all(target, event_total, sag_search.filter, depth);
     settings := ARRAY[
         current_setting('hnsw.ef_search', TRUE), current_setting('hnsw.iterative_scan', TRUE)
@@ -65,13 +72,13 @@ BEGIN
         FROM sag.search_vectors(
             target, sag_search.embedding, sag_search.filter,
             read_all, NULL,
-            CASE WHEN sag_search.method = 'lexical' THEN 0 ELSE depth END
+            CASE WHEN how = 'lexical' THEN 0 ELSE depth END
         ) AS v
         UNION ALL
         SELECT x.event_id, x.score, 'lexical'
         FROM sag.search_lexemes(
             target, queries, weights, counts, average_length, sag_search.filter, 2000,
-            CASE WHEN sag_search.method = 'vector' THEN 0 ELSE depth END, read_all
+            CASE WHEN how = 'vector' THEN 0 ELSE depth END, read_all
         ) AS x
     ),
     placed AS (
@@ -84,7 +91,7 @@ BEGIN
         SELECT
             p.event_id,
             -- Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009), k = 60.
-            CASE WHEN sag_search.method = 'hybrid' THEN sum(1.0 / (60 + p.place))::double precision
+            CASE WHEN how = 'hybrid' THEN sum(1.0 / (60 + p.place))::double precision
                 ELSE max(p.score) END AS score
         FROM placed AS p
         GROUP BY p.event_id
@@ -104,4 +111,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION public.sag_search(text, text, text, halfvec, jsonpath, integer) IS
-'Plain search to compare with: by vector, by lexemes, or both by reciprocal rank fusion.';
+'Plain search to compare with: method vector, lexical, or hybrid, which is both by reciprocal rank '
+'fusion; by default hybrid with an embedding and lexical without.';

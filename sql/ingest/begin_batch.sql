@@ -3,6 +3,9 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+    -- A merge of a huge document takes minutes; one whose client has died must not hold its locks
+    -- that long.
+    PERFORM set_config('client_connection_check_interval', '5s', TRUE);
     -- Gone with the transaction, so that nothing is left behind a transaction pooler.
     CREATE TEMPORARY TABLE sag_batch_document (
         document_no integer PRIMARY KEY,

@@ -116,6 +116,8 @@ BEGIN
             quote_literal(retrieve_stages.collection);
         q_embedding := NULL;
         q_mode := 'lexical (collection without embeddings)';
+    ELSIF q_embedding IS NOT NULL AND embedding_total < event_total THEN
+        q_mode := 'vector and lexical';
     END IF;
     read_all := sag.reads_all(target, event_total, retrieve_stages.filter, p.seed_event_limit);
     -- Not as SET clauses of the function: without superuser those need pgvector loaded before the
@@ -132,7 +134,7 @@ BEGIN
 
     -- understand: q to U_q
     lexemes := sag.question_lexemes(configuration, retrieve_stages.question);
-    IF q_embedding IS NULL THEN
+    IF q_embedding IS NULL OR embedding_total < event_total THEN
         SELECT
             array_agg(w.lexeme), array_agg(w.query), array_agg(w.weight), array_agg(w.event_count)
         INTO lexemes, queries, lexeme_weights, lexeme_counts
@@ -236,6 +238,15 @@ BEGIN
             WITH ORDINALITY AS u (id, method, entity_id, relevance, no)
         INNER JOIN sag.event AS e ON e.collection_id = target AND e.event_id = u.id
         ORDER BY u.no;
+    END IF;
+
+    IF retrieve_stages.filter IS NOT NULL AND cardinality(pool_ids) = 0 AND NOT EXISTS (
+        SELECT FROM sag.document AS d
+        WHERE d.collection_id = target AND d.metadata @@ retrieve_stages.filter
+    ) THEN
+        RAISE NOTICE 'no document of collection % passes the filter %',
+            quote_literal(retrieve_stages.collection), retrieve_stages.filter
+        USING HINT = 'A filter is a predicate on metadata, such as $.year >= 2020.';
     END IF;
 
     -- expand_events: E_E

@@ -16,6 +16,9 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+    -- Resolved first: joined to sag.collection, a name that is none would find nothing and no fault.
+    target constant bigint := sag.collection_key(sag_retrieve.collection);
 BEGIN
     RETURN QUERY
     SELECT
@@ -34,11 +37,10 @@ BEGIN
         sag_retrieve.entities, sag_retrieve.entity_embeddings, sag_retrieve.filter,
         sag_retrieve.options, FALSE
     ) AS s
-    INNER JOIN sag.collection AS k ON k.name = sag_retrieve.collection
-    INNER JOIN sag.chunk AS c ON c.collection_id = k.collection_id AND c.chunk_id = s.chunk_id
+    INNER JOIN sag.chunk AS c ON c.collection_id = target AND c.chunk_id = s.chunk_id
     INNER JOIN sag.document AS d
-        ON d.collection_id = k.collection_id AND d.document_id = c.document_id
-    INNER JOIN sag.event AS e ON e.collection_id = k.collection_id AND e.event_id = s.event_id
+        ON d.collection_id = target AND d.document_id = c.document_id
+    INNER JOIN sag.event AS e ON e.collection_id = target AND e.event_id = s.event_id
     ORDER BY s.rank;
 END
 $$;

@@ -16,6 +16,9 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+    -- Resolved first: joined to sag.collection, a name that is none would find nothing and no fault.
+    target constant bigint := sag.collection_key(sag_trace.collection);
 BEGIN
     RETURN QUERY
     SELECT
@@ -24,7 +27,7 @@ BEGIN
             SELECT string_agg(m.name, ' > ' ORDER BY i.no)
             FROM unnest(s.entity_ids) WITH ORDINALITY AS i (entity_id, no)
             INNER JOIN sag.entity AS m
-                ON m.collection_id = k.collection_id AND m.entity_id = i.entity_id
+                ON m.collection_id = target AND m.entity_id = i.entity_id
         )),
         s.hop, s.score, s.entity_id, s.event_id, s.chunk_id, d.source, s.elapsed_ms, s.mode
     FROM sag.retrieve_stages(
@@ -34,11 +37,10 @@ BEGIN
         stage, rank, method, name, entity_id, event_id, chunk_id, hop, score, entity_ids,
         elapsed_ms, mode, no
     )
-    INNER JOIN sag.collection AS k ON k.name = sag_trace.collection
-    LEFT JOIN sag.entity AS n ON n.collection_id = k.collection_id AND n.entity_id = s.entity_id
-    LEFT JOIN sag.chunk AS c ON c.collection_id = k.collection_id AND c.chunk_id = s.chunk_id
+    LEFT JOIN sag.entity AS n ON n.collection_id = target AND n.entity_id = s.entity_id
+    LEFT JOIN sag.chunk AS c ON c.collection_id = target AND c.chunk_id = s.chunk_id
     LEFT JOIN sag.document AS d
-        ON d.collection_id = k.collection_id AND d.document_id = c.document_id
+        ON d.collection_id = target AND d.document_id = c.document_id
     ORDER BY s.no;
 END
 $$;

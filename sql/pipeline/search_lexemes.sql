@@ -7,7 +7,8 @@ CREATE OR REPLACE FUNCTION sag.search_lexemes(
     filter jsonpath DEFAULT NULL,
     event_budget integer DEFAULT 2000,
     result_limit integer DEFAULT 60,
-    read_all boolean DEFAULT FALSE
+    read_all boolean DEFAULT FALSE,
+    missing_only boolean DEFAULT FALSE
 )
 RETURNS TABLE (event_id bigint, score double precision)
 LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 60
@@ -36,6 +37,7 @@ BEGIN
                 WHERE NOT search_lexemes.read_all
                     AND x.collection_id = search_lexemes.target
                     AND x.lexemes @@ (SELECT a.query FROM anyof AS a)
+                    AND (NOT search_lexemes.missing_only OR x.embedding IS NULL)
                     AND (
                         search_lexemes.filter IS NULL
                         OR x.document_id IN (
@@ -57,6 +59,7 @@ BEGIN
                 FROM sag.event AS x
                 WHERE x.collection_id = search_lexemes.target AND x.document_id = d.document_id
                     AND x.lexemes @@ ANY(search_lexemes.queries)
+                    AND (NOT search_lexemes.missing_only OR x.embedding IS NULL)
                 LIMIT 1000000
             ) AS y
             WHERE search_lexemes.read_all AND search_lexemes.result_limit > 0
@@ -70,7 +73,8 @@ END
 $$;
 COMMENT ON FUNCTION sag.search_lexemes(
     bigint, tsquery[], double precision[], bigint[], double precision, jsonpath, integer, integer,
-    boolean
+    boolean, boolean
 ) IS
 'The best events by lexical score among those of the question''s rarest lexemes, as many lexemes '
-'as the budget of events allows; with read_all, among all events that have any of them.';
+'as the budget of events allows; with read_all, among all events that have any of them; '
+'with missing_only, among those without an embedding.';
