@@ -280,6 +280,16 @@ class Client:
         """Delete a collection with all that it holds (`sag.drop_collection`)."""
         self.connection.execute("SELECT FROM sag.drop_collection(%s)", [clean(name)])
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Make sure that retrieval parameters exist and fit (`sag.check_parameters`).
+
+        Raises:
+            psycopg.Error: The first that does not; its message says what would be right.
+        """
+        self.connection.execute(
+            "SELECT FROM sag.check_parameters(%s)", [Jsonb(clean_json(dict(options)))]
+        )
+
     def collections(self) -> list[CollectionStatistics]:
         """Return what each collection holds (`sag.collection_statistics`)."""
         return self._rows(

@@ -175,6 +175,19 @@ def prepare_collection(
     return name, report
 
 
+def check_methods(methods: Sequence[str], embedding_model: EmbeddingModel | None) -> None:
+    """Make sure that methods can be asked.
+
+    Raises:
+        ConfigurationError: A method needs an embedding model and there is none.
+    """
+    if embedding_model is None and (wanting := set(methods) & {"vector", "hybrid"}):
+        raise ConfigurationError(
+            f"Method {min(wanting)} needs an embedding model.",
+            "Give --embedding, or only --method lexical and --method sag.",
+        )
+
+
 def evaluate(
     client: Client,
     dataset: Dataset,
@@ -205,11 +218,7 @@ def evaluate(
     Raises:
         ConfigurationError: A method needs an embedding model.
     """
-    if embedding_model is None and (wanting := set(methods) & {"vector", "hybrid"}):
-        raise ConfigurationError(
-            f"Method {min(wanting)} needs an embedding model.",
-            "Give --embedding, or only --method lexical and --method sag.",
-        )
+    check_methods(methods, embedding_model)
     tallies = {method: _Tally() for method in methods}
     floors: list[float] = []
     plain = Client(client.connection, collection=collection)

@@ -6,6 +6,7 @@
 \ir admin/collection_key.sql
 \ir admin/create_collection.sql
 \ir admin/is_maintainer.sql
+\ir admin/schema_creators.sql
 \ir admin/set_embedding_space.sql
 \ir ingest/lock_collection.sql
 \ir ingest/unchanged_sources.sql

@@ -121,6 +121,7 @@ need superuser, or the corresponding right from the provider.
 ```sql
 SET track_functions = 'pl';
 SELECT count(*) FROM sag_retrieve('Who acquired Company B?');
+SELECT pg_stat_force_next_flush();
 SELECT funcname, calls, total_time, self_time
 FROM pg_stat_user_functions
 WHERE schemaname = 'sag'
@@ -136,6 +137,7 @@ SET auto_explain.log_nested_statements = on;
 SET auto_explain.log_analyze = on;
 SET client_min_messages = log;
 SELECT count(*) FROM sag_retrieve('Who acquired Company B?');
+SELECT pg_stat_force_next_flush();
 ```
 """
 

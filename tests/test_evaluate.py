@@ -2,15 +2,23 @@
 
 import json
 import os
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
+from sag_pg import config, migrate
 from sag_pg.cli import main
+from sag_pg.client import Client
 from sag_pg.errors import LoadError
 from sag_pg.evaluate import load_dataset
+from sag_pg.ingest.job import ingest
+from sag_pg.ingest.loaders import load_paths
+from sag_pg.models.local_embedding import load_embedding_model
+from sag_pg.models.local_extraction import load_extractor
 
 DATA = Path(os.environ.get("SAG_PG_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -67,6 +75,30 @@ def test_shape_and_figures(database_url: str, small_set: Path) -> None:
     assert (sag["model_calls"], sag["tokens"]) == (0, 0)
     # The second run finds the collection ready.
     assert run_eval(database_url, *arguments, "--limit", "1")["questions"] == 1
+
+
+def test_an_interrupted_ingest_is_completed(database_url: str, small_set: Path) -> None:
+    """The passages are all there without embeddings, and some with: that is not done yet."""
+    pytest.importorskip("fastembed", reason="needs the extra [local]")
+    plain = ("--extractor", "rules", "--embedding", "none")
+    run_eval(database_url, str(small_set), *plain)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        (name,) = connection.execute(
+            "SELECT name FROM sag.collection WHERE name LIKE 'eval%'"
+        ).fetchone() or ("",)
+    model = load_embedding_model("local")
+    with migrate.connect_migrated(config.resolve(database_url, None)) as connection:
+        ingest(
+            connection,
+            islice(load_paths([str(small_set / "corpus.jsonl")]), 2),
+            collection=name,
+            extractor=load_extractor("rules"),
+            embedding_model=model,
+            max_characters=None,
+        )
+        run_eval(database_url, str(small_set), "--extractor", "rules")
+        held = {held.collection: held for held in Client(connection).collections()}[name]
+        assert held.embeddings == held.events == 4
 
 
 def test_options_reach_the_database(database_url: str, small_set: Path) -> None:

@@ -9,18 +9,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
+from psycopg import conninfo
 
 from sag_pg import config, migrate
 from sag_pg.cli import main
 from sag_pg.client import Client
 from sag_pg.errors import DatabaseError
-from sag_pg.ingest.document import SourceDocument
+from sag_pg.ingest.document import SourceDocument, text_document
 from sag_pg.ingest.job import Progress, Report, ingest
 from sag_pg.ingest.loaders import load_paths
-from sag_pg.models.base import ExtractedEntity, Extraction, Passage
+from sag_pg.models.base import EmbeddingModel, ExtractedEntity, Extraction, Passage, Vector
 from sag_pg.models.local_extraction import load_extractor
 
 
@@ -44,6 +46,28 @@ class CountingExtractor:
             )
             for passage in passages
         ]
+
+
+class SmallModel:
+    """Three dimensions, which is all that these tests need of a vector."""
+
+    name = "small"
+    dimensions = 3
+
+    def knows(self, text: str) -> bool:
+        return True
+
+    def embed_passages(self, texts: Sequence[str]) -> Vector:
+        return np.array([self.embed_question(text) for text in texts], dtype=np.float32)
+
+    def embed_question(self, text: str) -> Vector:
+        vector = np.array([1, len(text) % 7, len(text) % 5], dtype=np.float32)
+        return vector / np.linalg.norm(vector)
+
+
+@pytest.fixture
+def small_model() -> EmbeddingModel:
+    return SmallModel()
 
 
 @pytest.fixture
@@ -269,3 +293,49 @@ def test_command_line(database_url: str, tmp_path: Path) -> None:
     outcome = json.loads(result.stdout)
     assert (outcome["unchanged"], outcome["failed"]) == (1, 1)
     assert "no.txt" in result.stderr
+
+
+def test_a_document_too_large_for_the_database_fails_alone(
+    connection: psycopg.Connection[Any],
+) -> None:
+    words = " ".join(f"w{number:07d}x" for number in range(150_000))
+    documents = [document("a", "Paris."), document("b", words), document("c", "Rome.")]
+    report = run(connection, documents, max_characters=None)
+    assert (report.added, report.failed) == (2, 1)
+    assert "tsvector" in str(report.failures[0])
+    assert [row[0] for row in contents(connection)] == ["a", "c"]
+
+
+def test_a_writer_ingests_with_vectors(database_url: str, small_model: EmbeddingModel) -> None:
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute("SELECT sag.set_embedding_space('small', 3)")
+        owner.execute("CREATE ROLE ingest_writer LOGIN IN ROLE sag_writer")
+    url = conninfo.make_conninfo(database_url, user="ingest_writer")
+    try:
+        with migrate.connect_migrated(config.resolve(url, None)) as connection:
+            report = ingest(
+                connection,
+                [document("a", "Paris.")],
+                collection="default",
+                extractor=CountingExtractor(),
+                embedding_model=small_model,
+            )
+            assert report.added == 1
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="only the owner"):
+                connection.execute("SELECT sag.set_embedding_space('other', 4)")
+    finally:
+        with psycopg.connect(database_url, autocommit=True) as owner:
+            owner.execute("DROP ROLE ingest_writer")
+
+
+def test_the_client_ingests_texts(connection: psycopg.Connection[Any]) -> None:
+    client = Client(connection, collection="texts")
+    report = client.ingest(
+        [text_document("a", "Alpha Corp bought Beta Ltd.", title="Alpha \0", metadata={"n": 1})],
+        extractor=load_extractor("rules"),
+    )
+    assert report.added == 1
+    (evidence,) = client.retrieve("Who bought Beta Ltd?", filter="$.n == 1")
+    assert (evidence.source, evidence.title) == ("a", "Alpha \ufffd")
+    client.drop_collection("texts")
+    assert [held.collection for held in client.collections()] == ["default"]

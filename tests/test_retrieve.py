@@ -1053,3 +1053,68 @@ def test_events_with_and_without_vectors_in_one_collection(postgresql: Connectio
     assert ranks["with"] == 1
     assert entity_ids(postgresql).keys() == {"acme motors"}
     assert len(event_ids(postgresql)) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("sag_retrieve('Oban', 'defualt')", "collection 'defualt' does not exist"),
+        ("sag_retrieve('', 'default')", "the question is empty"),
+        ("sag_retrieve('Oban', options => '{\"nope\": 1}')", "parameter 'nope' does not exist"),
+        ("sag_trace('Oban', 'defualt')", "collection 'defualt' does not exist"),
+        ("sag_search('Oban', 'defualt')", "collection 'defualt' does not exist"),
+    ],
+)
+@pytest.mark.parametrize("documents", [0, 20])
+def test_faults_are_found_whatever_the_plan(
+    postgresql: Connection, call: str, message: str, documents: int
+) -> None:
+    if documents:
+        merge(postgresql, [passage(f"d{no}", "text", "Name") for no in range(documents)])
+    postgresql.execute("ANALYZE")
+    with pytest.raises(errors.DatabaseError, match=message):
+        postgresql.execute(f"SELECT count(*) FROM {call}")  # noqa: S608
+
+
+def test_search_without_method_takes_what_is_possible(corpus: Connection) -> None:
+    assert search(corpus, "acme founder") == search(corpus, "acme founder", method="lexical")
+    near = search(corpus, "acme founder", embedding=VECTOR)
+    assert near == search(corpus, "acme founder", method="hybrid", embedding=VECTOR)
+
+
+def test_documents_without_a_vector_are_found_by_their_words(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.set_embedding_space('tiny', 3)")
+    merge(
+        postgresql,
+        [
+            *[passage(f"vague {no}", f"filler {no}", embedding=[1, no, 0]) for no in range(30)],
+            passage("exact", "tin oxide glazes pottery"),
+        ],
+    )
+    rows = retrieve(postgresql, "Which oxide glazes pottery?", embedding=[1, 0, 0])
+    assert "exact" in sources(rows)[:3]
+    assert {row["mode"] for row in rows} == {"vector and lexical"}
+
+
+def test_filter_that_nothing_passes_says_so(corpus: Connection) -> None:
+    notices: list[str] = []
+    corpus.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
+    assert retrieve(corpus, "acme", filter="$.lang ? (@ > 2000)") == []
+    assert any("passes the filter" in notice for notice in notices)
+    notices.clear()
+    retrieve(corpus, "acme", filter='$.lang == "de"')
+    assert notices == []
+
+
+def test_hub_without_an_embedding(postgresql: Connection) -> None:
+    merge(postgresql, [passage(f"d{no}", f"text {no}", "Hub Corporation") for no in range(30)])
+    rows = retrieve(
+        postgresql, "zzz", entities=["Hub Corporation"], options={"frontier_event_budget": 10}
+    )
+    assert len(rows) == 10
+
+
+@pytest.mark.parametrize("value", ["1e-400", "1e400"])
+def test_numbers_that_no_double_can_be(postgresql: Connection, value: str) -> None:
+    with pytest.raises(errors.InvalidParameterValue, match="bridge_weight"):
+        postgresql.execute("SELECT sag.set_parameter('bridge_weight', %s::jsonb)", [value])

@@ -11,7 +11,7 @@ from psycopg import conninfo as libpq
 
 from sag_pg import __version__, database, embedded
 from sag_pg import migrate as migrations
-from sag_pg.cli.application import Application, message, pass_application
+from sag_pg.cli.application import Application, Connection, message, pass_application
 from sag_pg.errors import ConfigurationError, DatabaseNewerError, MigrationsPendingError
 from sag_pg.requirements import installed_extensions
 
@@ -28,6 +28,8 @@ def migrate(application: Application, dry_run: bool, as_json: bool) -> None:
     """
     with application.connect() as connection:
         outcome = migrations.migrate(connection, dry_run=dry_run, notify=message)
+        if not dry_run:
+            _warn_of_creators(connection)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(outcome)))
         return
@@ -58,6 +60,8 @@ def status(application: Application, as_json: bool) -> None:
         state = migrations.inspect(connection)
         server_version = connection.info.parameter_status("server_version")
         extensions = installed_extensions(connection)
+        if state.is_current:
+            _warn_of_creators(connection)
     if as_json:
         facts = {
             "connection": str(application.target),
@@ -90,6 +94,16 @@ def status(application: Application, as_json: bool) -> None:
         if state.pending or state.sources_drifted:
             message("Run: sag-pg migrate")
         click.get_current_context().exit(MigrationsPendingError.exit_code)
+
+
+def _warn_of_creators(connection: Connection) -> None:
+    rows = connection.execute("SELECT schema_name, role_name FROM sag.schema_creators()")
+    for schema, role in rows:
+        message(
+            f"Warning: {role} may create functions in schema {schema}, where an extension is. They"
+            " could be run by whoever retrieves.\n"
+            f"Hint: REVOKE CREATE ON SCHEMA {schema} FROM {role}; or move the extension elsewhere."
+        )
 
 
 @click.command()

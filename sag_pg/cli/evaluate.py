@@ -65,6 +65,7 @@ def eval(
     model = load_embedding(embedding)
     if not methods:
         methods = evaluation.METHODS if model is not None else ("lexical", "sag")
+    evaluation.check_methods(methods, model)
     options = dict(options)
     if hops is not None:
         options["hops"] = hops
@@ -72,6 +73,8 @@ def eval(
         options["ranking"] = ranking
     with application.connect_ready() as connection:
         client = Client(connection)
+        # Before an ingest that takes minutes, not after it.
+        client.check_options(options)
         with ProgressLine(dataset.corpus.stat().st_size) as line:
             collection, report = evaluation.prepare_collection(
                 client, dataset, load_extractor(extractor), model, line.show

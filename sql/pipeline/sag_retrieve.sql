@@ -37,10 +37,12 @@ BEGIN
         sag_retrieve.entities, sag_retrieve.entity_embeddings, sag_retrieve.filter,
         sag_retrieve.options, FALSE
     ) AS s
-    INNER JOIN sag.chunk AS c ON c.collection_id = target AND c.chunk_id = s.chunk_id
-    INNER JOIN sag.document AS d
+    -- Outer joins, though nothing is missing: an inner join with an empty table would be answered
+    -- without running the stages, whose checks are the only ones.
+    LEFT JOIN sag.chunk AS c ON c.collection_id = target AND c.chunk_id = s.chunk_id
+    LEFT JOIN sag.document AS d
         ON d.collection_id = target AND d.document_id = c.document_id
-    INNER JOIN sag.event AS e ON e.collection_id = target AND e.event_id = s.event_id
+    LEFT JOIN sag.event AS e ON e.collection_id = target AND e.event_id = s.event_id
     ORDER BY s.rank;
 END
 $$;
