@@ -8,6 +8,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -30,6 +31,10 @@ SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
 }
+
+
+# Real questions and passages, which are not part of the repository.
+TEST_DATA = Path(os.environ.get("SAG_PG_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 @dataclass(frozen=True)

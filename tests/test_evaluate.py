@@ -1,7 +1,6 @@
 """Evaluation: its arithmetic on a small set, and exact figures on a slice of real data."""
 
 import json
-import os
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from conftest import TEST_DATA
 
 from sag_pg import config, migrate
 from sag_pg.cli import main
@@ -19,8 +19,6 @@ from sag_pg.ingest.job import ingest
 from sag_pg.ingest.loaders import load_paths
 from sag_pg.models.local_embedding import load_embedding_model
 from sag_pg.models.local_extraction import load_extractor
-
-DATA = Path(os.environ.get("SAG_PG_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 def write_dataset(directory: Path, corpus: list[Any], questions: list[Any]) -> Path:
@@ -160,7 +158,7 @@ def test_missing_dataset(tmp_path: Path) -> None:
 @pytest.fixture
 def real_slice(tmp_path: Path) -> Path:
     """The evidence of 40 questions of MuSiQue among 600 passages."""
-    source = DATA / "musique_train"
+    source = TEST_DATA / "musique_train"
     if not source.is_dir():
         pytest.skip(f"evaluation data is not at {source}; SAG_PG_TEST_DATA names its directory")
     with (source / "questions.jsonl").open() as file:

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from conftest import TEST_DATA
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -29,7 +30,7 @@ TYPES = {
     *("time", "location", "person", "organization", "group", "subject"),
     *("work", "product", "action", "metric", "tag"),
 }
-CORPUS = Path(os.environ.get("SAG_PG_TEST_DATA", "/nonexistent")) / "2wiki" / "corpus.jsonl"
+CORPUS = TEST_DATA / "2wiki" / "corpus.jsonl"
 
 
 def pairs(mentions: list[Mention]) -> list[tuple[str, str]]:
