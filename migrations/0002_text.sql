@@ -61,13 +61,18 @@ COMMENT ON FUNCTION sag.normalize_entity(text) IS
 'The identity of an entity: its name folded, without leading article and trailing possessive. '
 'Used when documents are merged, when a question is linked and for aliases.';
 
+CREATE FUNCTION sag.cjk_characters() RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN '\u1100-\u11FF\u3005-\u3007\u3040-\u30FF\u3131-\u318E\u31F0-\u31FF'
+|| '\u3400-\u4DBF\u4E00-\u9FFF\uAC00-\uD7AF\uF900-\uFAFF\U00020000-\U0003FFFF';
+COMMENT ON FUNCTION sag.cjk_characters() IS
+'Han, kana and Hangul, as the inside of a bracket expression.';
+
 CREATE FUNCTION sag.split_cjk(content text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
-    -- Han, kana and Hangul; the ranges of the supplementary planes last.
-    cjk constant text := '\u1100-\u11FF\u3005-\u3007\u3040-\u30FF\u3131-\u318E\u31F0-\u31FF'
-    || '\u3400-\u4DBF\u4E00-\u9FFF\uAC00-\uD7AF\uF900-\uFAFF\U00020000-\U0003FFFF';
+    cjk constant text := sag.cjk_characters();
     pairs constant text := '([' || cjk || '])([' || cjk || '])|[' || cjk || ']|[^' || cjk || ']+';
 BEGIN
     IF content !~ ('[' || cjk || ']') THEN

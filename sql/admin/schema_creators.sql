@@ -22,4 +22,5 @@ END
 $$;
 COMMENT ON FUNCTION sag.schema_creators() IS
 'Roles that may create functions in the schema of an extension. sag''s functions have it in their '
-'search_path, so such a role can have its functions run by whoever retrieves; there should be none.';
+'search_path, so such a role can have its functions run by whoever retrieves; there should be '
+'none.';

@@ -30,8 +30,12 @@ BEGIN
     IF NOT sag.is_maintainer() THEN
         RAISE EXCEPTION 'only the owner of sag''s tables sets the embedding space'
         USING ERRCODE = 'insufficient_privilege',
-        DETAIL = CASE WHEN present.model IS NULL THEN 'It is not set yet.'
-            ELSE format('It is model %L with %s dimensions.', present.model, present.dimensions) END,
+        DETAIL = CASE
+            WHEN present.model IS NULL THEN 'It is not set yet.'
+            ELSE format(
+                'It is model %L with %s dimensions.', present.model, present.dimensions
+            )
+        END,
         HINT = format('Ask the owner for: SELECT sag.set_embedding_space(%L, %s);',
             set_embedding_space.model, set_embedding_space.dimensions);
     END IF;

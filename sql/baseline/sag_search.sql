@@ -64,7 +64,7 @@ BEGIN
     settings := ARRAY[
         current_setting('hnsw.ef_search', TRUE), current_setting('hnsw.iterative_scan', TRUE)
     ];
-    PERFORM set_config('hnsw.ef_search', least(depth, 1000)::text, TRUE),
+    PERFORM set_config('hnsw.ef_search', least(2 * depth, 1000)::text, TRUE),
         set_config('hnsw.iterative_scan', 'relaxed_order', TRUE);
     RETURN QUERY
     WITH found AS (

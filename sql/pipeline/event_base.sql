@@ -34,7 +34,9 @@ BEGIN
     carried AS (
         SELECT
             l.event_id,
-            sum(u.weight * CASE WHEN l.is_subject THEN event_base.subject_weight ELSE 1 END) AS weight
+            sum(
+                u.weight * CASE WHEN l.is_subject THEN event_base.subject_weight ELSE 1 END
+            ) AS weight
         FROM unnest(event_base.entity_ids, event_base.entity_weights) AS u (entity_id, weight)
         CROSS JOIN LATERAL (
             SELECT x.event_id, x.is_subject

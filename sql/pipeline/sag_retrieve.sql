@@ -17,7 +17,8 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-    -- Resolved first: joined to sag.collection, a name that is none would find nothing and no fault.
+    -- Resolved first: joined to sag.collection, a name that is none would find nothing and no
+    -- fault.
     target constant bigint := sag.collection_key(sag_retrieve.collection);
 BEGIN
     RETURN QUERY

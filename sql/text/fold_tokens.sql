@@ -2,8 +2,7 @@ CREATE OR REPLACE FUNCTION sag.fold_tokens(content text) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE
-    cjk constant text := '[\u1100-\u11FF\u3005-\u3007\u3040-\u30FF\u3131-\u318E\u31F0-\u31FF'
-    || '\u3400-\u4DBF\u4E00-\u9FFF\uAC00-\uD7AF\uF900-\uFAFF\U00020000-\U0003FFFF]';
+    cjk constant text := '[' || sag.cjk_characters() || ']';
 BEGIN
     -- The unit separator marks a token that the next one follows without a space.
     RETURN string_to_array(regexp_replace(
