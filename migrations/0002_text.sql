@@ -10,7 +10,12 @@ BEGIN
     IF current_setting('server_version_num')::integer >= 170000 THEN
         CREATE COLLATION sag.unicode (PROVIDER = builtin, LOCALE = 'C.UTF-8');
     ELSE
-        CREATE COLLATION sag.unicode (PROVIDER = icu, LOCALE = 'und');
+        BEGIN
+            CREATE COLLATION sag.unicode (PROVIDER = icu, LOCALE = 'und');
+        EXCEPTION WHEN feature_not_supported THEN
+            -- A server built without ICU has the operating system's.
+            CREATE COLLATION sag.unicode (PROVIDER = libc, LOCALE = 'C.UTF-8');
+        END;
     END IF;
 END
 $$;
