@@ -12,6 +12,7 @@ from sag_pg.cli.ingest import ProgressLine
 from sag_pg.cli.options import (
     NO_EMBEDDING,
     embedding_option,
+    extractor_option,
     json_option,
     load_embedding,
     set_option,
@@ -29,13 +30,7 @@ from sag_pg.client import Client
     help="Repeatable; all that are possible by default.",
 )
 @embedding_option
-@click.option(
-    "--extractor",
-    type=click.Choice(["local", "rules"]),
-    default="local",
-    show_default=True,
-    help="Who finds the entities at ingest.",
-)
+@extractor_option
 @click.option("--limit", type=click.IntRange(min=1), help="Take the first questions only.")
 @click.option("--hops", type=int, help="Hops of the expansion, 0 to 4.")
 @click.option("--ranking", help="evidence or similarity.")

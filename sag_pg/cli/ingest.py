@@ -12,6 +12,7 @@ from sag_pg.cli.application import Application, message, pass_application
 from sag_pg.cli.options import (
     collection_option,
     embedding_option,
+    extractor_option,
     json_option,
     load_embedding,
 )
@@ -27,13 +28,7 @@ _MOST_FAILURES: Final = 20
 @click.argument("paths", nargs=-1, required=True)
 @collection_option
 @embedding_option
-@click.option(
-    "--extractor",
-    type=click.Choice(["local", "rules"]),
-    default="local",
-    show_default=True,
-    help="Who finds the entities: the local models, or rules alone.",
-)
+@extractor_option
 @click.option(
     "--chunk-size",
     type=click.IntRange(min=0),

@@ -84,6 +84,14 @@ filter_option = click.option(
     help="Only documents whose metadata match, such as '$.year >= 2020'.",
 )
 
+extractor_option = click.option(
+    "--extractor",
+    type=click.Choice(["local", "rules"]),
+    default="local",
+    show_default=True,
+    help="Who finds the entities: the local models, or rules alone.",
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -297,7 +297,7 @@ class _Run:
         self.report.unchanged += len(unchanged)
         for pending in window:
             if pending.document.source in unchanged:
-                self._advance(pending.document)
+                self._count(pending.document.size)
                 continue
             if pending.document.source in self.batch.sources:
                 self._flush()
@@ -328,7 +328,7 @@ class _Run:
         self.batch.close_document(
             document.source, document.title, document.metadata, pending.content_hash, count
         )
-        self._advance(document)
+        self._count(document.size)
 
     def _process_group(self, document: SourceDocument, number: int, group: list[Chunk]) -> None:
         passages = [Passage(document.title, each.content, each.heading_path) for each in group]
@@ -471,9 +471,6 @@ class _Run:
         self.progress.failed += 1
         self._record([(failure.source, "failed", 0, failure.message)])
         self._count(size)
-
-    def _advance(self, document: SourceDocument) -> None:
-        self._count(document.size)
 
     def _count(self, size: int | None) -> None:
         self.progress.documents += 1
