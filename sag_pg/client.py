@@ -41,7 +41,8 @@ class Evidence:
         hop: Hops from the question's seeds, 0 for a seed; None for a chunk found directly.
         via: Entities that led there, in order.
         metadata: The document's metadata.
-        mode: "vector", or "lexical" with the reason in brackets where it was a fallback.
+        mode: "vector", "vector and lexical" where some events have no embedding, or "lexical",
+            with the reason in brackets where it was a fallback.
     """
 
     rank: int
@@ -78,7 +79,7 @@ class TraceRow:
         chunk_id: Key of the chunk.
         source: The document's source.
         elapsed_ms: Milliseconds of the stage, on its row of rank 0.
-        mode: "vector" or "lexical".
+        mode: As in `Evidence`.
     """
 
     stage: str

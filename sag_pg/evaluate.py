@@ -33,7 +33,6 @@ COVERAGE_DEPTHS: Final = (20, 50, 100)
 _FLOOR_ROWS: Final = 100
 # Before plans are cached and pages read, a session is slower than it will ever be again.
 _WARM_UP_QUESTIONS: Final = 6
-_LEXICAL: Final = frozenset({"lexical"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +233,7 @@ def evaluate(
             tally = tallies[method]
             sources, elapsed = _timed(_ask, plain, method, question.question, vector, options)
             tally.latencies.append(elapsed)
-            tally.model_calls += vector is not None and method not in _LEXICAL
+            tally.model_calls += vector is not None and method != "lexical"
             tally.add_result(question.supporting, sources)
             tally.add_coverage(
                 question.supporting, _stages(plain, method, question.question, vector, options)

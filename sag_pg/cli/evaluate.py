@@ -15,6 +15,7 @@ from sag_pg.cli.options import (
     extractor_option,
     json_option,
     load_embedding,
+    merge_parameters,
     set_option,
 )
 from sag_pg.client import Client
@@ -61,11 +62,7 @@ def eval(
     if not methods:
         methods = evaluation.METHODS if model is not None else ("lexical", "sag")
     evaluation.check_methods(methods, model)
-    options = dict(options)
-    if hops is not None:
-        options["hops"] = hops
-    if ranking is not None:
-        options["ranking"] = ranking
+    options = merge_parameters(options, hops=hops, ranking=ranking)
     with application.connect_ready() as connection:
         client = Client(connection)
         # Before an ingest that takes minutes, not after it.

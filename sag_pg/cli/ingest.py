@@ -94,9 +94,7 @@ class ProgressLine:
     """Progress on standard error: a line that renews itself, where that is a terminal."""
 
     def __init__(self, total_bytes: int) -> None:
-        self._total = total_bytes
         self._started = time.monotonic()
-        self._shown = 0.0
         self._bar = click.progressbar(
             length=max(total_bytes, 1),
             label="Ingesting",
@@ -116,8 +114,7 @@ class ProgressLine:
 
     def show(self, progress: Progress) -> None:
         """Show how far the run is."""
-        now = time.monotonic()
-        rate = progress.chunks / max(now - self._started, 1e-9)
+        rate = progress.chunks / max(time.monotonic() - self._started, 1e-9)
         text = f"{progress.documents} documents, {progress.chunks} chunks, {rate:.0f} chunks/s"
         if progress.failed:
             text += f", {progress.failed} failed"

@@ -95,6 +95,16 @@ extractor_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def merge_parameters(options: dict[str, Any], **own: Any) -> dict[str, Any]:
+    """Join `--set` with the parameters that have options of their own, which go first.
+
+    Args:
+        options: What `set_option` gives.
+        own: Values by parameter; None where the option was not used.
+    """
+    return {**options, **{name: value for name, value in own.items() if value is not None}}
+
+
 def load_embedding(spec: str) -> "EmbeddingModel | None":
     """Load what `embedding_option` of the running command names; None for no embedding.
 

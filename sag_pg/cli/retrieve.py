@@ -54,14 +54,6 @@ def _retrieval(command: Command) -> Command:
     return command
 
 
-def _parameters(
-    options: dict[str, Any], limit: int | None, hops: int | None, ranking: str | None
-) -> dict[str, Any]:
-    """Join `--set` with the parameters that have options of their own, which go first."""
-    own = {"output_limit": limit, "hops": hops, "ranking": ranking}
-    return {**options, **{name: value for name, value in own.items() if value is not None}}
-
-
 @click.command()
 @_retrieval
 @click.option("--full", is_flag=True, help="Print whole chunks rather than excerpts.")
@@ -86,7 +78,9 @@ def retrieve(
             question,
             entities=entities or None,
             filter=filter_,
-            options=_parameters(options, limit, hops, ranking),
+            options=shared.merge_parameters(
+                options, output_limit=limit, hops=hops, ranking=ranking
+            ),
         )
     if as_json:
         _print_json(evidence)
@@ -133,7 +127,9 @@ def trace(
             question,
             entities=entities or None,
             filter=filter_,
-            options=_parameters(options, limit, hops, ranking),
+            options=shared.merge_parameters(
+                options, output_limit=limit, hops=hops, ranking=ranking
+            ),
         )
     if as_json:
         _print_json(found)
