@@ -9,7 +9,11 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH RECURSIVE token AS MATERIALIZED (
-        SELECT (sag.fold_tokens(left(question_entities.question, 10000)))[1:256] AS list
+        SELECT
+            (sag.fold_tokens(q.beginning))[1:256] AS list,
+            -- Here once: splitting a long question for each name in it takes a minute.
+            sag.split_cjk(q.beginning) <> q.beginning AS has_cjk
+        FROM (SELECT left(question_entities.question, 10000) AS beginning) AS q
     ),
     ngram AS MATERIALIZED (
         SELECT s.start, n.length, sag.join_tokens(t.list[s.start:s.start + n.length - 1]) AS name
@@ -51,7 +55,7 @@ BEGIN
         -- A short word that stands alone is more often a word than a name, but among Chinese,
         -- Japanese or Korean characters a Latin one is a term (CTO).
         WHERE m.length > 1 OR char_length(m.name) > 3
-            OR sag.split_cjk(question_entities.question) <> question_entities.question
+            OR (SELECT t.has_cjk FROM token AS t)
         GROUP BY m.start, m.length, m.name
         ORDER BY m.start, m.length DESC
     ),
