@@ -345,7 +345,7 @@ class TestLocalExtractor:
     def test_unknown_setting(self) -> None:
         with pytest.raises(ConfigurationError, match="'magic'") as caught:
             load_extractor("magic")
-        assert caught.value.hint == "Say local or rules."
+        assert caught.value.hint == "Say local, rules, openai or openai:MODEL."
 
     @needs_spacy
     @needs_jieba

@@ -5,7 +5,6 @@ for all other scripts and wherever an engine is not installed.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +12,7 @@ from typing import Protocol
 from sag_pg.errors import ConfigurationError
 from sag_pg.models import chinese_extraction, spacy_extraction
 from sag_pg.models.base import ExtractedEntity, Extraction, Extractor, Passage
+from sag_pg.models.entity_names import clean_name, is_name, name_key, subjects
 from sag_pg.models.rule_extraction import Mention, rule_mentions
 from sag_pg.models.scripts import CJK, LATIN, count_scripts, main_script
 
@@ -20,30 +20,10 @@ from sag_pg.models.scripts import CJK, LATIN, count_scripts, main_script
 _VERSION = "local-1"
 
 _MOST_ENTITIES = 64
-_LONGEST_NAME = 200
 
 # Chunks are far shorter. The statistical models take memory in proportion to the text, and the
 # first entities fill the list anyway.
 _LONGEST_TEXT = 20_000
-
-_TRAILING_BRACKET = re.compile(r"^(.*\S)\s*(?:\([^()]*\)|（[^（）]*）)\s*$", re.DOTALL)
-_NUMBERING = re.compile(r"^\s*(?:\d+(?:\.\d+)*[.)]?\s+|第?[一二三四五六七八九十\d]+[章节、]\s*)")
-_LEADING_ARTICLE = re.compile(r"^(?:the|an?)\s+")
-
-# Headings that say which part of a document this is, not what it is about.
-_NO_SUBJECTS = frozenset(
-    [
-        *("see also", "external links", "further reading", "table of contents", "read me"),
-        *"""
-        abstract acknowledgements acknowledgments appendix background bibliography changelog
-        conclusion conclusions contents description discussion examples faq general history index
-        introduction notes overview preface readme references results sources summary untitled
-        介绍 简介 概述 概况 概要 摘要 引言 前言 序言 导言 背景 历史 正文 目录 总结 小结 结论 结语
-        附录 注释 参考 参考文献 参考资料 参见 外部链接 致谢 说明 其他
-        はじめに 概説 まとめ 目次 脚注 関連項目 개요 서론 결론
-        """.split(),  # noqa: SIM905
-    ]
-)
 
 _CJK_RUN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af々·]{2,20}")
 _SENTENCE_END = re.compile(r"(?<=[。！？\n])|(?<=[.!?])(?=\s)")
@@ -142,7 +122,9 @@ def load_extractor(spec: str = "local") -> Extractor:
     if spec == "rules":
         return LocalExtractor(f"{_VERSION}+rules")
     if spec != "local":
-        raise ConfigurationError(f"There is no extractor {spec!r}.", "Say local or rules.")
+        raise ConfigurationError(
+            f"There is no extractor {spec!r}.", "Say local, rules, openai or openai:MODEL."
+        )
     spacy = spacy_extraction.is_installed()
     jieba = chinese_extraction.is_installed()
     engines = [name for name, there in (("spacy", spacy), ("jieba", jieba)) if there]
@@ -181,46 +163,15 @@ def _entities(passage: Passage, mentions: Iterable[Mention]) -> Iterator[Extract
     seen: set[str] = set()
     in_order = sorted(mentions, key=lambda mention: (mention.start, -mention.end))
     candidates = [
-        *((name, "subject") for name in _subjects(passage)),
+        *((name, "subject") for name in subjects(passage)),
         *((mention.name, mention.type) for mention in in_order),
     ]
     for raw, kind in candidates:
-        name = _clean(raw)
-        key = _key(name)
-        if key in seen or not _is_name(name):
+        name = clean_name(raw)
+        key = name_key(name)
+        if key in seen or not is_name(name):
             continue
         seen.add(key)
         yield ExtractedEntity(name, kind, is_subject=kind == "subject")
         if len(seen) == _MOST_ENTITIES:
             return
-
-
-def _subjects(passage: Passage) -> Iterator[str]:
-    """Yield what the passage is about: its title, with and without a bracket, and its heading."""
-    if _says_something(passage.title):
-        yield passage.title
-        bracketed = _TRAILING_BRACKET.match(passage.title)
-        if bracketed:
-            yield bracketed.group(1)
-    # Under "Acme > Overview" the text is about Acme.
-    yield from [heading for heading in passage.heading_path if _says_something(heading)][-1:]
-
-
-def _says_something(heading: str) -> bool:
-    plain = _NUMBERING.sub("", heading).strip(" .:：#*").casefold()
-    return bool(plain) and plain not in _NO_SUBJECTS
-
-
-def _clean(name: str) -> str:
-    return " ".join(name.split()).strip(" ,;:、，；：。\"“”'‘’")
-
-
-def _key(name: str) -> str:
-    return _LEADING_ARTICLE.sub("", unicodedata.normalize("NFKC", name).casefold())
-
-
-def _is_name(name: str) -> bool:
-    if not 2 <= len(name) <= _LONGEST_NAME:
-        return False
-    # A year is a name, a smaller number ties nothing together.
-    return any(map(str.isalpha, name)) or sum(map(str.isdecimal, name)) >= 4

@@ -1,0 +1,106 @@
+"""The final choice among candidates by a language model: its part of `choose`."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sag_pg.models.base import Candidate
+from sag_pg.models.endpoint import Endpoint
+from sag_pg.models.prompts import prompt_for
+from sag_pg.models.structured_output import complete_json
+from sag_pg.text import clean
+
+MOST_CHARACTERS: Final = 500
+
+_PROMPT: Final = "choice-1"
+_LONGEST_TITLE: Final = 200
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"chosen": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["chosen"],
+    "additionalProperties": False,
+}
+
+
+class OpenAIChooser:
+    """Asks a language model for the numbers of the candidates that hold the evidence.
+
+    Args:
+        endpoint: The chat endpoint.
+        model: Name of the model there.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self._endpoint = endpoint
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """The model and the version of the prompt."""
+        return f"openai:{self._model}+{_PROMPT}"
+
+    async def choose(
+        self, question: str, candidates: Sequence[Candidate], limit: int
+    ) -> tuple[int, ...]:
+        """Choose the candidates that hold the evidence for a question.
+
+        Args:
+            question: The question in words.
+            candidates: At least one. One alone is chosen without asking.
+            limit: How many to choose at most, at least 1.
+
+        Returns:
+            Indices into `candidates`, best first, at least one, at most `limit`, none twice.
+
+        Raises:
+            ModelError: The model gave no usable answer.
+        """
+        if len(candidates) <= 1:
+            return tuple(range(len(candidates)))
+        question = clean(question)
+        asked = {
+            "question": question,
+            "candidates": [
+                {
+                    "number": number,
+                    "title": clean(candidate.title)[:_LONGEST_TITLE],
+                    "text": clean(candidate.text)[:MOST_CHARACTERS],
+                }
+                for number, candidate in enumerate(candidates, 1)
+            ],
+            "limit": limit,
+        }
+        return await complete_json(
+            self._endpoint,
+            self._model,
+            [
+                {"role": "system", "content": prompt_for(_PROMPT, question)},
+                {"role": "user", "content": json.dumps(asked, ensure_ascii=False)},
+            ],
+            "choice",
+            _SCHEMA,
+            lambda answer: _read_answer(answer, len(candidates), limit),
+        )
+
+
+def _read_answer(answer: Any, count: int, limit: int) -> tuple[int, ...]:
+    """Raises ValueError, whose message tells the model what is wrong."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("chosen"), list):
+        raise ValueError('the answer is not a JSON object with a list "chosen"')
+    numbers = dict.fromkeys(map(_number, answer["chosen"]))
+    chosen = [number - 1 for number in numbers if number is not None and 1 <= number <= count]
+    if not chosen:
+        raise ValueError(f'"chosen" holds no number from 1 to {count}')
+    return tuple(chosen[:limit])
+
+
+def _number(stated: Any) -> int | None:
+    """Read a number as models write it: 3, 3.0, "3", or the candidate with its number."""
+    if isinstance(stated, dict):
+        stated = stated.get("number")
+    if isinstance(stated, str) and stated.strip().isdecimal():
+        return int(stated.strip()[:9])
+    # True is 1 to Python.
+    if isinstance(stated, bool) or not isinstance(stated, int | float):
+        return None
+    return int(stated) if stated == stated // 1 else None

@@ -1,0 +1,141 @@
+"""Makes the models that settings and options name."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sag_pg.errors import ConfigurationError
+from sag_pg.models.base import Chooser, EmbeddingModel, Extractor, QuestionReader
+from sag_pg.models.budget import Usage
+from sag_pg.models.settings import ModelSettings
+
+OPENAI: Final = "openai"
+
+
+def load_embedding_model(
+    spec: str = "local", settings: ModelSettings | None = None, usage: Usage | None = None
+) -> EmbeddingModel:
+    """Make the embedding model that a setting names.
+
+    Args:
+        spec: "local" for bge-small-en-v1.5 from its wheel, "fastembed:NAME", the directory of an
+            ONNX model, "openai" for the endpoint's model that the settings name, or
+            "openai:MODEL".
+        settings: Where the endpoint is and what its limits are; None for the environment's.
+        usage: Counts requests and tokens, and stops at a budget; None for a count of its own.
+
+    Returns:
+        The model. An endpoint's is an `AsyncEmbeddingModel` too.
+
+    Raises:
+        ConfigurationError: The spec names nothing that exists, or a setting is missing.
+        ModelError: A package that the model needs is not installed.
+    """
+    if not _is_openai(spec):
+        from sag_pg.models import local_embedding
+
+        return local_embedding.load_embedding_model(spec)
+    settings = settings or ModelSettings.from_environment()
+    model = _model_name(spec, settings.embedding_model, "embedding_model")
+    from sag_pg.models.endpoint import Endpoint
+    from sag_pg.models.openai_embedding import OpenAIEmbedding
+
+    return OpenAIEmbedding(Endpoint(settings, "embedding", _usage(settings, usage)), model)
+
+
+def load_extractor(
+    spec: str = "local",
+    settings: ModelSettings | None = None,
+    usage: Usage | None = None,
+    entity_types: Mapping[str, str] | None = None,
+) -> Extractor:
+    """Make the extractor that a setting names.
+
+    Args:
+        spec: "local" for the installed local models, "rules" for rules alone, "openai" for the
+            language model that the settings name, or "openai:MODEL".
+        settings: As in `load_embedding_model`.
+        usage: As in `load_embedding_model`.
+        entity_types: The types that a language model may give entities, and what belongs to each,
+            as `Client.entity_types` reads them; None for those of a new database.
+
+    Raises:
+        ConfigurationError: The spec names nothing that exists, or a setting is missing.
+        ModelError: A package that the model needs is not installed.
+    """
+    if not _is_openai(spec):
+        from sag_pg.models import local_extraction
+
+        return local_extraction.load_extractor(spec)
+    settings = settings or ModelSettings.from_environment()
+    model = _model_name(spec, settings.chat_model, "chat_model")
+    from sag_pg.models.endpoint import Endpoint
+    from sag_pg.models.openai_extraction import ENTITY_TYPES, OpenAIExtractor
+
+    endpoint = Endpoint(settings, "chat", _usage(settings, usage))
+    return OpenAIExtractor(endpoint, model, entity_types or ENTITY_TYPES)
+
+
+def load_question_reader(
+    settings: ModelSettings, usage: Usage | None = None
+) -> QuestionReader | None:
+    """Make what reads the entities off questions; None where no language model is set.
+
+    Raises:
+        ConfigurationError: The key is missing.
+        ModelError: The package openai is not installed.
+    """
+    if settings.chat_model is None:
+        return None
+    from sag_pg.models.endpoint import Endpoint
+    from sag_pg.models.question_reading import OpenAIQuestionReader
+
+    endpoint = Endpoint(settings, "chat", _usage(settings, usage))
+    return OpenAIQuestionReader(endpoint, settings.chat_model)
+
+
+def load_chooser(settings: ModelSettings, usage: Usage | None = None) -> Chooser | None:
+    """Make what chooses among candidates: the reranker where one is set, else the language model.
+
+    Returns:
+        None where neither is set.
+
+    Raises:
+        ConfigurationError: The key is missing.
+        ModelError: The package openai is not installed.
+    """
+    if settings.rerank_model is None and settings.chat_model is None:
+        return None
+    from sag_pg.models.endpoint import Endpoint
+
+    if settings.rerank_model is not None:
+        from sag_pg.models.openai_rerank import OpenAIRerank
+
+        endpoint = Endpoint(settings, "rerank", _usage(settings, usage))
+        return OpenAIRerank(endpoint, settings.rerank_model)
+    assert settings.chat_model is not None  # noqa: S101
+    from sag_pg.models.choosing import OpenAIChooser
+
+    return OpenAIChooser(Endpoint(settings, "chat", _usage(settings, usage)), settings.chat_model)
+
+
+def _is_openai(spec: str) -> bool:
+    return spec == OPENAI or spec.startswith(f"{OPENAI}:")
+
+
+def _model_name(spec: str, setting: str | None, name: str) -> str:
+    stated = spec.removeprefix(OPENAI).removeprefix(":").strip()
+    if stated:
+        return stated
+    if setting is None:
+        variable = f"SAG_PG_{name.upper()}"
+        raise ConfigurationError(
+            "No model of the endpoint is named.",
+            f"Say openai:MODEL, or set {variable} or --{name.replace('_', '-')}.",
+        )
+    return setting
+
+
+def _usage(settings: ModelSettings, usage: Usage | None) -> Usage:
+    if usage is not None:
+        return usage
+    return Usage(max_tokens=settings.max_tokens, max_requests=settings.max_requests)

@@ -1,0 +1,73 @@
+"""The entities of a question by a language model: its part of `understand`."""
+
+import json
+from typing import Any, Final
+
+from sag_pg.models.endpoint import Endpoint
+from sag_pg.models.entity_names import distinct_names
+from sag_pg.models.prompts import prompt_for
+from sag_pg.models.structured_output import complete_json
+from sag_pg.text import clean
+
+MOST_ENTITIES: Final = 20
+
+_PROMPT: Final = "question_entities-1"
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"entities": {"type": "array", "items": {"type": "string"}}},
+    "required": ["entities"],
+    "additionalProperties": False,
+}
+
+
+class OpenAIQuestionReader:
+    """Asks a language model which entities a question names.
+
+    Args:
+        endpoint: The chat endpoint.
+        model: Name of the model there.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self._endpoint = endpoint
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """The model and the version of the prompt."""
+        return f"openai:{self._model}+{_PROMPT}"
+
+    async def read_question(self, question: str) -> tuple[str, ...]:
+        """Return the names that a question states, at most 20; none for a question that has none.
+
+        Raises:
+            ModelError: The model gave no usable answer.
+        """
+        question = clean(question)
+        return await complete_json(
+            self._endpoint,
+            self._model,
+            [
+                {"role": "system", "content": prompt_for(_PROMPT, question)},
+                {
+                    "role": "user",
+                    "content": json.dumps({"question": question}, ensure_ascii=False),
+                },
+            ],
+            "question_entities",
+            _SCHEMA,
+            _read_answer,
+        )
+
+
+def _read_answer(answer: Any) -> tuple[str, ...]:
+    """Raises ValueError, whose message tells the model what is wrong."""
+    if not isinstance(answer, dict) or "entities" not in answer:
+        raise ValueError('the answer is not a JSON object with "entities"')
+    stated = answer["entities"] or []
+    if not isinstance(stated, list):
+        raise ValueError('"entities" is not a list')
+    names = distinct_names(stated)
+    if stated and not any(isinstance(name, str) for name in stated):
+        raise ValueError('"entities" is not a list of strings')
+    return tuple(names[:MOST_ENTITIES])
