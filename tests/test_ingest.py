@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from psycopg import conninfo
 from sag_pg import config, migrate
 from sag_pg.cli import main
 from sag_pg.client import Client
-from sag_pg.errors import DatabaseError
+from sag_pg.errors import DatabaseError, LoadError
+from sag_pg.ingest import job
 from sag_pg.ingest.document import SourceDocument, text_document
 from sag_pg.ingest.job import Progress, Report, ingest
 from sag_pg.ingest.loaders import load_paths
@@ -220,6 +222,59 @@ def test_database_lost_in_the_middle(database_url: str) -> None:
             300,
             connection.execute("SELECT count(*) FROM sag.event").fetchone()[0] * 300,
         )  # type: ignore[index]
+
+
+def test_what_a_slow_model_made_is_merged_soon(
+    connection: psycopg.Connection[Any], database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_BATCH_SECONDS", 0.0)
+    merged: list[int] = []
+    with psycopg.connect(database_url, autocommit=True) as other:
+
+        def look(progress: Progress) -> None:
+            row = other.execute("SELECT count(*) FROM sag.document").fetchone()
+            merged.append(row[0] if row else 0)
+
+        run(connection, [document(f"d{no}", "Paris.") for no in range(200)], progress=look)
+    # Far less than a full batch, and each time all documents of a group.
+    assert set(merged) == {0, 64, 128, 192, 200}
+
+
+def test_documents_share_calls_of_the_extractor(connection: psycopg.Connection[Any]) -> None:
+    sizes: list[int] = []
+
+    class Extractor(CountingExtractor):
+        def extract(self, passages: Sequence[Passage]) -> list[Extraction]:
+            sizes.append(len(passages))
+            return super().extract(passages)
+
+    texts = ["Rome waits. " * 30 * number for number in (1, 40, 1, 1, 150, 1)]
+    documents = [document(f"d{no}", text) for no, text in enumerate(texts)]
+    run(connection, documents, Extractor(), max_characters=400)
+    assert sizes[:-1] == [64] * (len(sizes) - 1)
+    rows = contents(connection)
+    assert sum(sizes) == len(rows) > 128
+    for no, text in enumerate(texts):
+        own = [row for row in rows if row[0] == f"d{no}"]
+        assert [row[1] for row in own] == list(range(len(own)))
+        assert all(text[row[3] : row[4]] == row[2] for row in own)
+        assert " ".join(row[2] for row in own).split() == text.split()
+
+
+def test_an_unreadable_end_drops_the_whole_document(connection: psycopg.Connection[Any]) -> None:
+    def read() -> Iterator[str]:
+        yield "Rome waits. " * 10_000
+        if reads:
+            raise LoadError("bad.txt is cut off.", "Mend it.")
+        reads.append(1)
+
+    # Once for the hash, then for its chunks; it is too long to be kept.
+    reads: list[int] = []
+    monster = SourceDocument("bad.txt", "", lambda: chain(read(), ["x" * 2**20]))
+    given = [document("a", "Paris."), monster, document("b", "Oslo.")]
+    report = run(connection, given, max_characters=400)
+    assert (report.added, report.failed) == (2, 1)
+    assert [row[0] for row in contents(connection)] == ["a", "b"]
 
 
 def test_two_ingests_at_once(database_url: str) -> None:

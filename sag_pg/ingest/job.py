@@ -3,15 +3,18 @@
 Everything that takes time, which is hashing, chunking, extraction and embedding, happens outside
 of any transaction. A transaction then only copies what is ready and merges it, so that a run that
 is stopped at any moment has merged some documents whole and others not at all.
+
+A model may fail for some chunks of a document. The document is merged all the same, so that its
+text is found, but under a hash that its content does not have, so that the next run takes it up
+again.
 """
 
 import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Final
 
 import psycopg
@@ -19,15 +22,30 @@ from pgvector import HalfVector
 from psycopg import errors
 
 from sag_pg.database import explain_error
-from sag_pg.errors import DatabaseError, LoadError, SagError
+from sag_pg.errors import (
+    BudgetExhaustedError,
+    DatabaseError,
+    EndpointRefusedError,
+    LoadError,
+    ModelError,
+    SagError,
+)
 from sag_pg.ingest.batch import Batch
 from sag_pg.ingest.chunking import Chunk, chunk
 from sag_pg.ingest.document import LoadFailure, SourceDocument
 from sag_pg.models.base import EmbeddingModel, Extraction, Extractor, Passage
+from sag_pg.models.budget import ModelUsage, Usage
+from sag_pg.text import clean
 
 _VERSION: Final = 1
+# What goes to the models at once, of one document or of many.
 _GROUP_CHUNKS: Final = 64
+_GROUP_CHARACTERS: Final = 2**20
 _BATCH_CHUNKS: Final = 1000
+# What a slow model made, and somebody may have paid for, is not kept waiting for a full batch.
+_BATCH_SECONDS: Final = 15.0
+# An embedding model that fails for so many groups in a row is down.
+_MOST_EMBEDDING_FAILURES: Final = 3
 _WINDOW_DOCUMENTS: Final = 256
 _WINDOW_CHARACTERS: Final = 8 * 2**20
 _KEPT_CHARACTERS: Final = 2**20
@@ -47,18 +65,22 @@ class Progress:
         documents: Documents dealt with, whatever became of them.
         chunks: Chunks extracted and embedded.
         failed: Documents that failed.
+        failed_chunks: Chunks of other documents for which a model failed.
+        tokens: Tokens used so far, of questions to models and of their answers.
         bytes: Size of the documents dealt with, as far as it is known.
     """
 
     documents: int = 0
     chunks: int = 0
     failed: int = 0
+    failed_chunks: int = 0
+    tokens: int = 0
     bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A document that failed: its source, what was wrong, and what would be right."""
+    """A document or chunk that failed: its source, what was wrong, and what would be right."""
 
     source: str
     message: str
@@ -81,7 +103,12 @@ class Report:
         unchanged: Documents that were there already.
         failed: Documents that failed; the others are in.
         chunks: Chunks of the documents added and replaced.
-        failures: Each failure, in order.
+        failed_chunks: Chunks of these for which a model failed: they are found by what could be
+            read without it, and the same ingest tries their documents again.
+        failures: Each failure of a document or chunk, in order.
+        stopped: Why the run ended before all documents were taken; None where it did not. The
+            same ingest goes on from there.
+        usage: What the models were asked.
         seconds: Time of the whole run.
         database_seconds: Time of that spent waiting for the database.
     """
@@ -91,17 +118,38 @@ class Report:
     unchanged: int = 0
     failed: int = 0
     chunks: int = 0
+    failed_chunks: int = 0
     failures: list[Failure] = field(default_factory=list)
+    stopped: str | None = None
+    usage: ModelUsage = field(default_factory=ModelUsage)
     seconds: float = 0.0
     database_seconds: float = 0.0
 
+    @property
+    def complete(self) -> bool:
+        """Whether every document was taken and nothing of any failed."""
+        return not (self.failed or self.failed_chunks or self.stopped)
+
     def summary(self) -> str:
         """Return the run in one line."""
-        return (
+        parts = [
             f"{self.added} added, {self.replaced} replaced, {self.unchanged} unchanged,"
-            f" {self.failed} failed; {self.chunks} chunks in {self.seconds:.1f} s,"
-            f" {self.database_seconds:.1f} s of them in the database"
-        )
+            f" {self.failed} failed",
+            f"{self.chunks} chunks in {self.seconds:.1f} s,"
+            f" {self.database_seconds:.1f} s of them in the database",
+        ]
+        if self.failed_chunks:
+            parts.append(f"models failed for {self.failed_chunks} chunks")
+        if self.usage.requests:
+            parts.append(describe_usage(self.usage))
+        return "; ".join(parts)
+
+
+def describe_usage(usage: ModelUsage) -> str:
+    """Return what models were asked in a few words."""
+    tokens = usage.prompt_tokens + usage.completion_tokens
+    estimated = f", {usage.estimated_tokens} of them estimated" if usage.estimated_tokens else ""
+    return f"{usage.requests} requests to models, {tokens} tokens{estimated}"
 
 
 def ingest(
@@ -113,13 +161,15 @@ def ingest(
     embedding_model: EmbeddingModel | None,
     max_characters: int | None = 1200,
     embed_entities: bool = False,
+    usage: Usage | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Report:
     """Bring documents into a collection.
 
     A document that is there with the same content, processed in the same way, costs nothing but
     a hash; one with other content is replaced in one transaction. A document that fails is
-    recorded and the others go on.
+    recorded and the others go on; a chunk for which a model fails keeps its text. Where a budget
+    is used up, what is ready is merged and the report says that the run stopped.
 
     Args:
         connection: A connection in autocommit mode with the vector types registered.
@@ -130,6 +180,7 @@ def ingest(
         max_characters: Longest chunk; None makes each document one chunk.
         embed_entities: Whether to embed the entities' names too, so that names link to their
             neighbours by vector. It takes about as long again as embedding the events.
+        usage: What the models count their requests and tokens with; None where they count none.
         progress: Called whenever something got done.
 
     Returns:
@@ -138,6 +189,9 @@ def ingest(
     Raises:
         DatabaseError: The connection was lost. What was merged stays, and the same call goes on
             from there.
+        EndpointRefusedError: An endpoint does not take the key or does not know the model. What
+            was ready is merged.
+        ModelError: A model cannot be used at all. What was ready is merged.
         psycopg.Error: The database refused the run as a whole, such as an unknown collection or
             another embedding model.
     """
@@ -148,6 +202,7 @@ def ingest(
         embedding_model,
         max_characters,
         embed_entities and embedding_model is not None,
+        usage or Usage(),
         progress,
     )
     try:
@@ -176,6 +231,56 @@ class _Pending:
         return self.pieces if self.pieces is not None else self.document.read()
 
 
+@dataclass(slots=True)
+class _Part:
+    """Consecutive chunks of one document that go to the models together.
+
+    Attributes:
+        pending: The document.
+        chunks: The chunks; none where the document has none or could not be read on.
+        is_last: Whether the document ends here.
+        error: Why it could not be read on; it ends here then.
+    """
+
+    pending: _Pending
+    chunks: list[Chunk] = field(default_factory=list)
+    is_last: bool = False
+    error: SagError | None = None
+
+
+@dataclass(slots=True)
+class _Current:
+    """The document whose chunks are on their way into the batch."""
+
+    number: int
+    chunk_count: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    failed_ordinals: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A chunk with what the models made of it.
+
+    Attributes:
+        chunk: The chunk.
+        event_title: Title of its event.
+        extraction: Its event and entities.
+        event_vector: Of the event's text.
+        chunk_vector: Of the chunk's own text, where the event has another one.
+        name_vectors: Of the entities' names, where they are embedded.
+        failure: Where a model failed for the chunk, how.
+    """
+
+    chunk: Chunk
+    event_title: str
+    extraction: Extraction
+    event_vector: HalfVector | None
+    chunk_vector: HalfVector | None
+    name_vectors: Mapping[str, HalfVector | None]
+    failure: ModelError | None
+
+
 class _Run:
     def __init__(
         self,
@@ -185,6 +290,7 @@ class _Run:
         embedding_model: EmbeddingModel | None,
         max_characters: int | None,
         embed_entities: bool,
+        usage: Usage,
         notify: Callable[[Progress], None],
     ) -> None:
         self.connection = connection
@@ -193,10 +299,16 @@ class _Run:
         self.embedding_model = embedding_model
         self.max_characters = max_characters
         self.embed_entities = embed_entities
+        self.usage = usage
         self.notify = notify
         self.progress = Progress()
         self.report = Report()
         self.batch = Batch()
+        self.merged_at = time.monotonic()
+        self.current: _Current | None = None
+        # Sources of the batch for whose chunks a model failed, and how.
+        self.incomplete: dict[str, str] = {}
+        self.embedding_failures = 0
         self.job_id = 0
         embedding = embedding_model.name if embedding_model is not None else "none"
         self.fingerprint = json.dumps(
@@ -215,16 +327,25 @@ class _Run:
         ]
         state = "failed"
         try:
-            for window in self._windows(documents):
-                self._take(window)
+            try:
+                for window in self._windows(documents):
+                    self._take(window)
+                state = "finished"
+            except BudgetExhaustedError as error:
+                self.report.stopped = str(error)
+            # After what no later document can mend, what is ready is merged too: it may have been
+            # paid for.
+            except ModelError:
+                self._flush()
+                raise
             self._flush()
-            state = "finished"
         finally:
             if not self.connection.broken:
                 self._call(
                     "SELECT FROM sag.finish_job(%s, %s, %s)", [self.collection, self.job_id, state]
                 )
         self._maintain()
+        self.report.usage = self.usage.total
         self.report.seconds = time.perf_counter() - started
         return self.report
 
@@ -295,101 +416,191 @@ class _Run:
         times = Counter(pending.document.source for pending in window)
         unchanged -= {source for source in unchanged if times[source] > 1}
         self.report.unchanged += len(unchanged)
+        changed = []
         for pending in window:
             if pending.document.source in unchanged:
                 self._count(pending.document.size)
-                continue
-            if pending.document.source in self.batch.sources:
-                self._flush()
-            self._process(pending)
-            if self.batch.chunk_count >= _BATCH_CHUNKS:
-                self._flush()
+            else:
+                changed.append(pending)
+        for group in self._groups(changed):
+            self._process(group)
 
-    def _process(self, pending: _Pending) -> None:
-        """Chunk, extract and embed a document into the batch."""
-        document = pending.document
-        number = self.batch.open_document()
-        count = 0
-        try:
-            chunks = chunk(
-                pending.read(), markdown=document.markdown, max_characters=self.max_characters
-            )
-            while group := list(islice(chunks, _GROUP_CHUNKS)):
-                self._process_group(document, number, group)
-                count += len(group)
-                self.progress.chunks += len(group)
-                self.notify(self.progress)
-            if count == 0:
-                raise LoadError(f"{document.source} holds no text.", "Leave it out, or fill it.")
-        except SagError as error:
-            self.batch.abandon_document()
-            self._fail(document.source, error, document.size)
-            return
-        self.batch.close_document(
-            document.source, document.title, document.metadata, pending.content_hash, count
-        )
-        self._count(document.size)
+    def _groups(self, documents: Iterable[_Pending]) -> Iterator[list[_Part]]:
+        """Chunk the documents, and gather as many chunks as are worth one call of the models."""
+        group: list[_Part] = []
+        count = characters = 0
+        for pending in documents:
+            part = _Part(pending)
+            try:
+                for each in chunk(
+                    pending.read(),
+                    markdown=pending.document.markdown,
+                    max_characters=self.max_characters,
+                ):
+                    if count >= _GROUP_CHUNKS or characters >= _GROUP_CHARACTERS:
+                        yield [*group, part] if part.chunks else group
+                        group, part, count, characters = [], _Part(pending), 0, 0
+                    part.chunks.append(each)
+                    count += 1
+                    characters += len(each.content)
+            except SagError as error:
+                part.error = error
+            part.is_last = True
+            group.append(part)
+        if group:
+            yield group
 
-    def _process_group(self, document: SourceDocument, number: int, group: list[Chunk]) -> None:
-        passages = [Passage(document.title, each.content, each.heading_path) for each in group]
-        extractions = self.extractor.extract(passages)
-        events = [
-            _event_text(passage, extraction)
-            for passage, extraction in zip(passages, extractions, strict=True)
+    def _process(self, group: list[_Part]) -> None:
+        """Extract and embed the chunks of a group, and put them into the batch."""
+        ready = iter(self._ask_models(group))
+        is_due = time.monotonic() - self.merged_at >= _BATCH_SECONDS
+        ends = [number for number, part in enumerate(group) if part.is_last]
+        for number, part in enumerate(group):
+            if self.current is None:
+                self.current = self._begin(part.pending.document)
+            self._add(part.pending.document, self.current, [next(ready) for _ in part.chunks])
+            if part.is_last:
+                self._end(part, self.current)
+                self.current = None
+                if self.batch.chunk_count >= _BATCH_CHUNKS or (is_due and number == ends[-1]):
+                    self._flush()
+        self.progress.tokens = self.usage.tokens
+        self.notify(self.progress)
+
+    def _ask_models(self, group: list[_Part]) -> list[_Ready]:
+        chunks = [each for part in group for each in part.chunks]
+        if not chunks:
+            return []
+        passages = [
+            Passage(part.pending.document.title, each.content, each.heading_path)
+            for part in group
+            for each in part.chunks
         ]
-        event_vectors = self._embed(events)
-        # A chunk whose own text is its event needs no vector of its own.
-        chunk_vectors = self._embed(
+        extractions = self.extractor.extract(passages)
+        both = list(zip(passages, extractions, strict=True))
+        titles = [_event_title(passage, extraction) for passage, extraction in both]
+        names = list(self._names(extractions))
+        vectors, failure = self._try_to_embed(
             [
-                passage.titled_text if extraction.event_text is not None else None
-                for passage, extraction in zip(passages, extractions, strict=True)
+                *(_event_text(passage, extraction) for passage, extraction in both),
+                # A chunk whose own text is its event needs no vector of its own.
+                *(
+                    passage.titled_text if extraction.event_text is not None else None
+                    for passage, extraction in both
+                ),
+                *names,
             ]
         )
+        count = len(chunks)
+        name_vectors = dict(zip(names, vectors[2 * count :], strict=True))
+        return [
+            _Ready(
+                each,
+                title,
+                extraction,
+                event_vector,
+                chunk_vector,
+                name_vectors,
+                ModelError(extraction.failure) if extraction.failure is not None else failure,
+            )
+            for each, title, extraction, event_vector, chunk_vector in zip(
+                chunks,
+                titles,
+                extractions,
+                vectors[:count],
+                vectors[count : 2 * count],
+                strict=True,
+            )
+        ]
+
+    def _begin(self, document: SourceDocument) -> _Current:
+        # Of a source that comes twice, the later content replaces the earlier.
+        if document.source in self.batch.sources:
+            self._flush()
+        return _Current(self.batch.open_document())
+
+    def _add(self, document: SourceDocument, current: _Current, ready: list[_Ready]) -> None:
         self.batch.add_rows(
             "chunk",
             (
                 (
-                    number,
-                    each.ordinal,
-                    list(each.heading_path),
-                    each.content,
-                    each.start_offset,
-                    each.end_offset,
-                    _event_title(passage, extraction),
-                    extraction.event_text,
-                    event_vector,
-                    chunk_vector,
+                    current.number,
+                    each.chunk.ordinal,
+                    list(each.chunk.heading_path),
+                    each.chunk.content,
+                    each.chunk.start_offset,
+                    each.chunk.end_offset,
+                    each.event_title,
+                    each.extraction.event_text,
+                    each.event_vector,
+                    each.chunk_vector,
                 )
-                for each, passage, extraction, event_vector, chunk_vector in zip(
-                    group, passages, extractions, event_vectors, chunk_vectors, strict=True
-                )
+                for each in ready
             ),
         )
-        name_vectors = self._embed_names(extractions)
         self.batch.add_rows(
             "entity",
             (
-                row
-                for each, extraction in zip(group, extractions, strict=True)
-                for entity in extraction.entities
-                for row in (
-                    (
-                        number,
-                        each.ordinal,
-                        entity.name,
-                        entity.type,
-                        entity.is_subject,
-                        entity.role,
-                        None,
-                        name_vectors.get(entity.name),
-                    ),
-                    *(
-                        (number, each.ordinal, alias, entity.type, False, None, entity.name, None)
-                        for alias in entity.aliases
-                    ),
-                )
+                (current.number, each.chunk.ordinal, *row)
+                for each in ready
+                for row in _entity_rows(each)
             ),
         )
+        for each in ready:
+            if each.failure is not None:
+                message = clean(f"chunk {each.chunk.ordinal}: {each.failure}")
+                current.failures.append(
+                    Failure(_shown(document.source), message, each.failure.hint)
+                )
+                current.failed_ordinals.append(each.chunk.ordinal)
+        current.chunk_count += len(ready)
+        self.progress.chunks += len(ready)
+        self.progress.failed_chunks += sum(each.failure is not None for each in ready)
+
+    def _end(self, part: _Part, current: _Current) -> None:
+        document = part.pending.document
+        error = part.error
+        if error is None and current.chunk_count == 0:
+            error = LoadError(f"{document.source} holds no text.", "Leave it out, or fill it.")
+        if error is not None:
+            self.batch.abandon_document()
+            self._fail(document.source, error, document.size)
+            return
+        content_hash = part.pending.content_hash
+        if current.failures:
+            self.report.failures += current.failures
+            self.report.failed_chunks += len(current.failures)
+            self.incomplete[document.source] = (
+                f"models failed for {len(current.failures)} of {current.chunk_count} chunks;"
+                f" {current.failures[0].message}"
+            )
+            # The same chunks failing again is no change; others are.
+            content_hash += repr(current.failed_ordinals).encode()
+            content_hash = hashlib.sha256(content_hash).digest()
+        self.batch.close_document(
+            document.source,
+            document.title,
+            document.metadata,
+            content_hash,
+            current.chunk_count,
+        )
+        self._count(document.size)
+
+    def _try_to_embed(
+        self, texts: Sequence[str | None]
+    ) -> tuple[list[HalfVector | None], ModelError | None]:
+        """Embed texts as `_embed` does; where that fails, say how, and give no vectors."""
+        try:
+            vectors = self._embed(texts)
+        except (BudgetExhaustedError, EndpointRefusedError):
+            raise
+        except ModelError as error:
+            self.embedding_failures += 1
+            if self.embedding_failures == _MOST_EMBEDDING_FAILURES:
+                raise
+            return [None] * len(texts), ModelError(f"not embedded: {error}", error.hint)
+        self.embedding_failures = 0
+        return vectors, None
 
     def _embed(self, texts: Sequence[str | None]) -> list[HalfVector | None]:
         """Embed those texts that are there and whose script the model knows."""
@@ -404,18 +615,17 @@ class _Run:
                 vectors[no] = HalfVector(vector)
         return vectors
 
-    def _embed_names(self, extractions: Sequence[Extraction]) -> dict[str, HalfVector | None]:
+    def _names(self, extractions: Iterable[Extraction]) -> dict[str, None]:
+        """The names to embed, each once and in order."""
         if not self.embed_entities:
             return {}
-        names = list(
-            dict.fromkeys(
-                entity.name for extraction in extractions for entity in extraction.entities
-            )
+        return dict.fromkeys(
+            entity.name for extraction in extractions for entity in extraction.entities
         )
-        return dict(zip(names, self._embed(names), strict=True))
 
     def _flush(self) -> None:
         """Merge the batch; where the database refuses it, each of its documents alone."""
+        self.merged_at = time.monotonic()
         if len(self.batch) == 0:
             return
         started = time.perf_counter()
@@ -432,6 +642,7 @@ class _Run:
         finally:
             self.report.database_seconds += time.perf_counter() - started
         self.batch.clear()
+        self.incomplete.clear()
         self.notify(self.progress)
 
     def _merge(self, only: int | None) -> None:
@@ -440,7 +651,15 @@ class _Run:
                 with self.connection.transaction():
                     merged = self.batch.merge(self.connection, self.collection, only)
                     self._record(
-                        [(each.source, each.state, each.chunk_count, None) for each in merged]
+                        [
+                            (
+                                each.source,
+                                each.state,
+                                each.chunk_count,
+                                self.incomplete.get(each.source),
+                            )
+                            for each in merged
+                        ]
                     )
                 break
             except (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable):
@@ -490,6 +709,15 @@ class _Run:
                 " sag.document, sag.chunk, sag.event, sag.entity, sag.event_entity"
             )
         self.report.database_seconds += time.perf_counter() - started
+
+
+def _entity_rows(ready: _Ready) -> Iterator[tuple[Any, ...]]:
+    """Rows of the table "entity" after document and ordinal: each entity, then its aliases."""
+    for entity in ready.extraction.entities:
+        vector = ready.name_vectors.get(entity.name)
+        yield (entity.name, entity.type, entity.is_subject, entity.role, None, vector)
+        for alias in entity.aliases:
+            yield (alias, entity.type, False, None, entity.name, None)
 
 
 def _event_text(passage: Passage, extraction: Extraction) -> str:
