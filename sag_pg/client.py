@@ -1,14 +1,14 @@
 """The Python client: one method per public SQL function.
 
-Everything that decides about the result happens in the database; the client embeds the question
-and turns rows into objects.
+Everything that decides about the result happens in the database; the client embeds the question,
+unless the database is to have that done by its gateway, and turns rows into objects.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 import psycopg
 from pgvector import HalfVector
@@ -19,7 +19,11 @@ from sag_pg import config, migrate
 from sag_pg.ingest.document import LoadFailure, SourceDocument
 from sag_pg.ingest.job import Report, ingest
 from sag_pg.models.base import EmbeddingModel, Extractor
+from sag_pg.models.budget import Usage
 from sag_pg.text import clean, clean_json
+
+# In place of an embedding model's name: the database's gateway embeds.
+GATEWAY: Final = "gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,13 @@ class Client:
             `sag_pg.migrate.connect_migrated` give it. The client never commits, so it works within
             the caller's transaction.
         collection: Collection for all calls that name none.
-        embedding_model: Embeds questions. None searches lexically.
+        embedding_model: Embeds questions. Without one, and for questions in a script that it does
+            not know, retrieval is lexical: the option `understand` is `sql` unless the call sets
+            it.
+        gateway: Leave it to the database to have questions embedded, by its model gateway.
+
+    Raises:
+        ValueError: Both a model and the gateway are to embed questions.
     """
 
     def __init__(
@@ -140,9 +150,13 @@ class Client:
         *,
         collection: str = "default",
         embedding_model: EmbeddingModel | None = None,
+        gateway: bool = False,
     ) -> None:
+        if gateway and embedding_model is not None:
+            raise ValueError("either the gateway embeds questions or a model of the client's own")
         self.connection = connection
         self.collection = collection
+        self._gateway = gateway
         self._embedding_model = embedding_model
         self._model_fits: bool | None = None
 
@@ -179,8 +193,8 @@ class Client:
             entities: Entities of the question, in addition to those that SQL reads from it.
             filter: A jsonpath predicate on document metadata, such as `$.year >= 2020`.
             options: Retrieval parameters by name; the table sag.parameter has them all.
-            embedding: The question's vector; by default the client's model embeds it, where it
-                knows the question's script.
+            embedding: The question's vector; by default the client's model or the gateway embeds
+                it, where the model knows the question's script.
 
         Raises:
             psycopg.Error: The database refused the call; its message says what would be right.
@@ -225,7 +239,7 @@ class Client:
         Args:
             question: The question in words.
             method: "vector", "lexical" or "hybrid"; by default "hybrid", or "lexical" where there
-                is no embedding.
+                is no embedding. The gateway is not asked here: see `sag_embed`.
             collection: Collection to search.
             filter: A jsonpath predicate on document metadata.
             limit: Number of chunks.
@@ -251,8 +265,8 @@ class Client:
         """Embed a question.
 
         Returns:
-            None without a model, where the model does not know the question's script, and where
-            the database holds no vectors: retrieval is lexical then.
+            None without a model of the client's own, where the model does not know the question's
+            script, and where the database holds no vectors.
 
         Raises:
             psycopg.Error: The database holds vectors of another model.
@@ -267,6 +281,38 @@ class Client:
             ).fetchone()
             self._model_fits = bool(row and row[0])
         return HalfVector(model.embed_question(question)) if self._model_fits else None
+
+    def sag_embed(
+        self, content: str, input_type: Literal["question", "passage"] = "question"
+    ) -> HalfVector:
+        """Embed a text by the model behind the database's gateway (`sag_embed`).
+
+        Args:
+            content: The text.
+            input_type: "question" for what is looked for, "passage" for what is to be found.
+
+        Raises:
+            psycopg.Error: There is no gateway, or it gave no vector; the message says why.
+        """
+        row = self.connection.execute(
+            "SELECT embedding FROM public.sag_embed(%s, %s) AS embedding",
+            [clean(content), input_type],
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        vector: HalfVector = row[0]
+        return vector
+
+    def gateway_status(self) -> dict[str, Any]:
+        """Return whether there is a gateway, and how it is (`sag.gateway_status`).
+
+        Returns:
+            `installed` and `answering`; where it answers, `status` with its models, calls and
+            what they used.
+        """
+        row = self.connection.execute("SELECT facts FROM sag.gateway_status() AS facts").fetchone()
+        assert row is not None  # noqa: S101
+        facts: dict[str, Any] = row[0]
+        return facts
 
     def create_collection(
         self, name: str, text_search_configuration: str = "pg_catalog.english"
@@ -291,6 +337,11 @@ class Client:
             "SELECT FROM sag.check_parameters(%s)", [Jsonb(clean_json(dict(options)))]
         )
 
+    def entity_types(self) -> dict[str, str]:
+        """Return the types of entities by name, with what belongs to each (`sag.entity_types`)."""
+        rows = self.connection.execute("SELECT name, description FROM sag.entity_types()")
+        return dict(rows.fetchall())
+
     def collections(self) -> list[CollectionStatistics]:
         """Return what each collection holds (`sag.collection_statistics`)."""
         return self._rows(
@@ -304,6 +355,7 @@ class Client:
         extractor: Extractor,
         collection: str | None = None,
         max_characters: int | None = 1200,
+        usage: Usage | None = None,
     ) -> Report:
         """Bring documents into a collection, which is made where there is none of that name.
 
@@ -311,9 +363,10 @@ class Client:
             documents: Documents, as `sag_pg.ingest.loaders.load_paths` finds them in files or
                 `sag_pg.ingest.document.text_document` makes them of texts.
             extractor: Finds events and entities, as
-                `sag_pg.models.local_extraction.load_extractor` makes one.
+                `sag_pg.models.load.load_extractor` makes one.
             collection: Collection to ingest into.
             max_characters: Longest chunk; None makes each document one chunk.
+            usage: What the extractor and the client's model count with, for the report.
 
         Returns:
             What was done. The client's embedding model embeds the events.
@@ -326,6 +379,7 @@ class Client:
             extractor=extractor,
             embedding_model=self._embedding_model,
             max_characters=max_characters,
+            usage=usage,
         )
 
     def delete(self, sources: Sequence[str], *, collection: str | None = None) -> list[str]:
@@ -351,13 +405,17 @@ class Client:
         options: Mapping[str, Any] | None,
         embedding: HalfVector | Sequence[float] | None,
     ) -> list[Any]:
+        vector = _vector(embedding) if embedding is not None else self.embed(question)
+        parameters = dict(options or {})
+        if vector is None and not self._gateway:
+            parameters.setdefault("understand", "sql")
         return [
             clean(question),
             self._name(collection),
-            _vector(embedding) if embedding is not None else self.embed(question),
+            vector,
             [clean(entity) for entity in entities] if entities is not None else None,
             clean(filter) if filter is not None else None,
-            Jsonb(clean_json(dict(options or {}))),
+            Jsonb(clean_json(parameters)),
         ]
 
     def _name(self, collection: str | None) -> str:
@@ -388,14 +446,15 @@ def connect(
             variables and the embedded server are tried in this order.
         data_dir: Directory of the embedded server, which is used then.
         collection: Collection for all calls that name none.
-        embedding: Embedding model as in `sag_pg.models.local_embedding.load_embedding_model`;
-            None for none.
+        embedding: Embedding model as in `sag_pg.models.load.load_embedding_model`, "gateway" to
+            leave it to the database's gateway, or None for none.
 
     Raises:
         SagError: The database cannot be reached or is not migrated, or the model is not installed.
     """
-    from sag_pg.models.local_embedding import load_embedding_model
+    from sag_pg.models.load import load_embedding_model
 
-    model = load_embedding_model(embedding) if embedding is not None else None
+    gateway = embedding == GATEWAY
+    model = load_embedding_model(embedding) if embedding is not None and not gateway else None
     connection = migrate.connect_migrated(config.resolve(database_url, data_dir))
-    return Client(connection, collection=collection, embedding_model=model)
+    return Client(connection, collection=collection, embedding_model=model, gateway=gateway)

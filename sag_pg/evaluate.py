@@ -13,26 +13,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from pgvector import HalfVector
 
 from sag_pg.client import Client
-from sag_pg.errors import ConfigurationError, LoadError
+from sag_pg.errors import BudgetExhaustedError, ConfigurationError, LoadError
 from sag_pg.ingest.job import Progress, Report, ingest
 from sag_pg.ingest.loaders import load_paths
 from sag_pg.models.base import EmbeddingModel, Extractor
+from sag_pg.models.budget import Usage
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-METHODS: Final = ("vector", "lexical", "hybrid", "sag")
+METHODS: Final = ("vector", "lexical", "hybrid", "sag", "gateway")
+# Those that need nothing but the database and an embedding model.
+PLAIN_METHODS: Final = METHODS[:-1]
 RECALL_DEPTHS: Final = (1, 2, 5, 10)
 ALL_GOLD_DEPTHS: Final = (5, 10)
 COVERAGE_DEPTHS: Final = (20, 50, 100)
 _FLOOR_ROWS: Final = 100
 # Before plans are cached and pages read, a session is slower than it will ever be again.
 _WARM_UP_QUESTIONS: Final = 6
+# The gateway remembers answers, and a remembered one would make a latency look better.
+_WITHOUT_GATEWAY: Final = {"understand": "sql", "choose": "rank"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +143,30 @@ def prepare_collection(
     dataset: Dataset,
     extractor: Extractor,
     embedding_model: EmbeddingModel | None,
+    usage: Usage | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> tuple[str, Report | None]:
     """Ingest the passages into a collection of their own, unless they are there.
 
     Without an embedding model a collection that has embeddings serves as well, for lexical
-    retrieval does not look at them.
+    retrieval does not look at them. Embeddings of two models cannot meet: a database has those of
+    one.
+
+    Args:
+        client: A client of any collection.
+        dataset: The question set.
+        extractor: Finds events and entities.
+        embedding_model: Embeds the events; None for lexical retrieval alone.
+        usage: What the models count with.
+        progress: As for `sag_pg.ingest.job.ingest`.
 
     Returns:
         The collection's name, which the passages and the extractor determine, and what the
         ingest did, which is nothing for passages that are there; None where it was not asked.
+
+    Raises:
+        LoadError: A passage could not be ingested.
+        BudgetExhaustedError: The budget did not last for all passages. Those that are in stay.
     """
     key = hashlib.sha256(f"{dataset.digest} {extractor.name}".encode()).hexdigest()[:12]
     name = f"eval {dataset.name} {key}"
@@ -163,11 +182,17 @@ def prepare_collection(
         extractor=extractor,
         embedding_model=embedding_model,
         max_characters=None,
+        usage=usage,
         progress=progress,
     )
+    if report.stopped is not None:
+        raise BudgetExhaustedError(
+            f"{report.stopped} {report.added + report.replaced} passages were ingested.",
+            "Run the same command again to go on; an evaluation needs all passages.",
+        )
     if report.failed:
         raise LoadError(
-            f"{report.failed} passages could not be ingested, the first of them"
+            f"{report.failed} passages could not be ingested; what failed first:"
             f" {report.failures[0]}",
             "Mend the corpus; an evaluation without all passages says nothing.",
         )
@@ -187,14 +212,32 @@ def check_methods(methods: Sequence[str], embedding_model: EmbeddingModel | None
         )
 
 
+def check_gateway(client: Client, methods: Sequence[str]) -> bool:
+    """Make sure that a gateway answers, where a method is to ask it.
+
+    Returns:
+        Whether one answers.
+
+    Raises:
+        ConfigurationError: The method "gateway" was asked for, and none does.
+    """
+    answers: bool = client.gateway_status()["answering"]
+    if "gateway" in methods and not answers:
+        raise ConfigurationError(
+            "No gateway answers.", "Run sag-pg gateway install once, and sag-pg serve beside this."
+        )
+    return answers
+
+
 def evaluate(
     client: Client,
     dataset: Dataset,
     collection: str,
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = PLAIN_METHODS,
     embedding_model: EmbeddingModel | None = None,
     options: Mapping[str, Any] | None = None,
+    usage: Usage | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
     """Ask all questions by all methods, in turn, so that the machine's moods meet them alike.
@@ -204,18 +247,21 @@ def evaluate(
             latency is the database's.
         dataset: The question set.
         collection: The collection that holds its passages.
-        methods: Some of `METHODS`.
-        embedding_model: Embeds the questions; without one only "lexical" and "sag" can be asked.
+        methods: Some of `METHODS`. "gateway" is "sag" as a plain SQL client asks it, with the
+            question alone: what it takes longer is the way to the gateway and the model there.
+        embedding_model: Embeds the questions; "vector" and "hybrid" cannot be asked without one.
         options: Retrieval parameters for "sag".
+        usage: What the embedding model counts with.
         progress: Told the number of questions done.
 
     Returns:
         The object that `sag-pg eval --json` prints; recalls and coverages are in percent,
         latencies in milliseconds. Recall is the fraction of the gold passages found, averaged over
-        questions, as in HippoRAG's and SAG's reference implementations.
+        questions, as in HippoRAG's and SAG's reference implementations. Model calls and tokens
+        are those of the questions' embedding and of the gateway, whoever else asks it.
 
     Raises:
-        ConfigurationError: A method needs an embedding model.
+        ConfigurationError: A method needs an embedding model or the gateway.
     """
     check_methods(methods, embedding_model)
     tallies = {method: _Tally() for method in methods}
@@ -224,16 +270,26 @@ def evaluate(
     for question in dataset.questions[:_WARM_UP_QUESTIONS]:
         vector = _embed(embedding_model, question.question)
         for method in methods:
-            _ask(plain, method, question.question, vector, options)
+            _ask(plain, method, question.question, vector, {**(options or {}), **_WITHOUT_GATEWAY})
+    has_gateway = check_gateway(plain, methods)
     for done, question in enumerate(dataset.questions, 1):
+        tokens_before = usage.tokens if usage is not None else 0
         vector = _embed(embedding_model, question.question)
+        embedding_tokens = usage.tokens - tokens_before if usage is not None else 0
         if vector is not None:
             floors.append(_timed(_floor, plain, vector)[1])
         for method in methods:
             tally = tallies[method]
+            before = _gateway_use(plain) if has_gateway else _NO_USE
             sources, elapsed = _timed(_ask, plain, method, question.question, vector, options)
+            after = _gateway_use(plain) if has_gateway else _NO_USE
             tally.latencies.append(elapsed)
-            tally.model_calls += vector is not None and method != "lexical"
+            tally.model_calls += after.requests - before.requests
+            tally.tokens += after.tokens - before.tokens
+            tally.cached += after.cached - before.cached
+            if vector is not None and method not in ("lexical", "gateway"):
+                tally.model_calls += 1
+                tally.tokens += embedding_tokens
             tally.add_result(question.supporting, sources)
             tally.add_coverage(
                 question.supporting, _stages(plain, method, question.question, vector, options)
@@ -258,6 +314,8 @@ class _Tally:
         self.stages: defaultdict[str, list[float]] = defaultdict(list)
         self.latencies: list[float] = []
         self.model_calls = 0
+        self.tokens = 0
+        self.cached = 0
 
     def add_result(self, gold: frozenset[str], sources: Sequence[str]) -> None:
         for depth in RECALL_DEPTHS:
@@ -284,9 +342,33 @@ class _Tally:
                 "floor_p50": floor,
             },
             "model_calls": self.model_calls,
-            # Of language models; a local embedding model has none to report.
-            "tokens": 0,
+            "tokens": self.tokens,
+            "cached": self.cached,
         }
+
+
+class _GatewayUse(NamedTuple):
+    """What the gateway's models were asked so far, and what it remembered instead."""
+
+    requests: int
+    tokens: int
+    cached: int
+
+
+_NO_USE: Final = _GatewayUse(0, 0, 0)
+
+
+def _gateway_use(client: Client) -> _GatewayUse:
+    facts = client.gateway_status()
+    if not facts["answering"]:
+        return _NO_USE
+    status = facts["status"]
+    usage = status["usage"]
+    return _GatewayUse(
+        usage["requests"],
+        usage["prompt_tokens"] + usage["completion_tokens"],
+        sum(call["cache_hits"] for call in status["calls"].values()),
+    )
 
 
 def _embed(model: EmbeddingModel | None, question: str) -> HalfVector | None:
@@ -302,10 +384,19 @@ def _ask(
     vector: HalfVector | None,
     options: Mapping[str, Any] | None,
 ) -> list[str]:
-    if method == "sag":
-        found = client.retrieve(question, embedding=vector, options=options)
+    if method in ("sag", "gateway"):
+        found = client.retrieve(question, **_arguments(method, vector, options))
         return [evidence.source for evidence in found]
     return [hit.source for hit in client.search(question, method=method, embedding=vector)]
+
+
+def _arguments(
+    method: str, vector: HalfVector | None, options: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    if method == "sag":
+        return {"embedding": vector, "options": options}
+    # By name, lest the client says that nobody is to embed the question.
+    return {"options": {"understand": "embedding", **(options or {})}}
 
 
 def _stages(
@@ -316,11 +407,11 @@ def _stages(
     options: Mapping[str, Any] | None,
 ) -> dict[str, list[str]]:
     """Sources after each stage; "candidates" are those that a choice would be made from."""
-    if method != "sag":
+    if method not in ("sag", "gateway"):
         hits = client.search(question, method=method, embedding=vector, limit=max(COVERAGE_DEPTHS))
         return {"candidates": [hit.source for hit in hits]}
     stages: dict[str, list[str]] = defaultdict(list)
-    for row in client.trace(question, embedding=vector, options=options):
+    for row in client.trace(question, **_arguments(method, vector, options)):
         if row.source is not None:
             stages[row.stage].append(row.source)
     return {

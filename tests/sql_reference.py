@@ -72,8 +72,9 @@ them with `GRANT sag_reader TO alice`. All functions run with the rights of thei
 SELECT rank, source, content, score FROM sag_retrieve('Who acquired Company B?');
 ```
 
-Without an embedding this searches words, and the column `mode` says so. An application that embeds
-the question passes `embedding => $1`, made by the model of `sag.embedding_space`.
+Where a [model gateway](#the-model-gateway) is installed, it embeds the question. Without one this
+searches words, and the column `mode` says so. An application that embeds the question itself passes
+`embedding => $1`, made by the model of `sag.embedding_space`.
 
 A filter is a jsonpath predicate on the metadata of documents, options are parameters for this call
 only, entities are names that the question means in addition to those found in it:
@@ -113,6 +114,50 @@ SELECT sag.set_parameter('hops', NULL);                     -- takes it back
 SELECT * FROM jsonb_each(sag.resolve_parameters(sag.collection_key('default'), '{"hops": 3}'));
 ```
 
+## The model gateway
+
+A plain SQL client has no model, so the database asks one: `sag-pg serve` listens as a PostgreSQL
+server, and the database calls it through `dblink`. No key of a model's provider comes into the
+database. Its owner does, once:
+
+```sh
+sag-pg gateway install
+sag-pg serve
+```
+
+From then on `sag_retrieve('question')` searches vectors for every member of `sag_reader`, in a
+read-only transaction and on a hot standby too, which looks for the gateway at the same address. Two
+parameters say what models do; like all parameters they can be set for a call, for a collection and
+for the database:
+
+| parameter | value | |
+|---|---|---|
+| `understand` | `sql` | the question is read in SQL alone |
+| | `embedding` | where no embedding is given, the gateway makes it; the default |
+| | `model` | and a language model names the question's entities |
+| `choose` | `rank` | the ranking stands; the default |
+| | `model` | a language model chooses among the best `choose_candidate_limit` |
+
+```sql
+SELECT source, content, mode
+FROM sag_retrieve('Who acquired Company B?', options => '{"choose": "model"}');
+
+SELECT jsonb_pretty(sag.gateway_status());
+```
+
+`sag_embed('Who acquired Company B?')` is the vector alone.
+
+All calls of a retrieval together take no longer than `gateway_timeout`. What fails is done without
+a model: a warning says why, the trace says it in rank 0 of the stage, and `mode` names it in
+brackets, as in `lexical (gateway failed)`. The option `strict` makes an error of it. Cancelling the
+query ends the call. Each session keeps one connection to the gateway, called `sag_gateway` and a
+number in `dblink_get_connections()`, and opens it again when it has died. While a connection is
+being opened, dblink knows no time limit: of a gateway that accepts it and then says nothing, only
+`statement_timeout` ends the wait.
+
+The password is random, made in the database, and shown to the owner of the foreign server alone;
+`sag-pg gateway rotate` changes it. A dump taken by the owner or a superuser has it in it.
+
 ## Seeing where the time goes
 
 Each stage of the pipeline is a function of its own, so PostgreSQL's own tools show it by name. Both
@@ -144,6 +189,7 @@ SELECT pg_stat_force_next_flush();
 # Headings of the functions by the folder of sql/ that defines them, in the order of the page.
 FOLDERS = {
     "pipeline": "Pipeline",
+    "gateway": "Model gateway",
     "baseline": "Baseline",
     "ingest": "Ingest",
     "admin": "Administration",

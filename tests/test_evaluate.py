@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from conftest import TEST_DATA
+from gateway_process import GatewayProcess
 
 from sag_pg import config, migrate
 from sag_pg.cli import main
@@ -112,6 +113,29 @@ def test_options_reach_the_database(database_url: str, small_set: Path) -> None:
     )
     assert result.exit_code == 1
     assert "hops" in result.stderr
+
+
+def test_gateway_is_sag_with_the_question_alone(
+    database_url: str, small_set: Path, tmp_path: Path
+) -> None:
+    methods = ("--method", "sag", "--method", "gateway")
+    arguments = ["--database-url", database_url, "eval", str(small_set), *methods]
+    refused = CliRunner().invoke(main, arguments)
+    assert refused.exit_code == 2
+    assert "sag-pg serve" in refused.stderr
+    gateway = GatewayProcess(database_url, tmp_path / "log")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("SELECT sag.install_gateway('127.0.0.1', %s)", [gateway.port])
+    gateway.start()
+    try:
+        found = run_eval(database_url, str(small_set), *methods)["methods"]
+        shown = CliRunner().invoke(main, arguments)
+    finally:
+        gateway.end()
+    assert found["gateway"]["recall"] == found["sag"]["recall"]
+    assert found["gateway"]["stages"] == found["sag"]["stages"]
+    assert (found["sag"]["cached"], found["gateway"]["cached"]) == (0, 0)
+    assert "answers that the gateway remembered: 2" in shown.stdout
 
 
 def test_embedding_is_needed_for_vectors(database_url: str, small_set: Path) -> None:

@@ -163,7 +163,7 @@ def test_evidence_of_two_hops_comes_with_its_provenance(
     assert {"acme", "alice"} == set(sources(rows)[:2])
     assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
     assert len({row["chunk_id"] for row in rows}) == len(rows) <= 10
-    assert {row["mode"] for row in rows} == {"lexical" if vector is None else "vector"}
+    assert {row["mode"] for row in rows} == {"lexical (no gateway)" if vector is None else "vector"}
     (alice,) = (row for row in rows if row["source"] == "alice")
     assert alice["title"] == "Alice Smith"
     assert alice["content"] == "Alice Smith was born in Lisbon and studied physics."
@@ -765,7 +765,9 @@ def test_unknown_option(corpus: Connection) -> None:
         ({"bridge_weight": "Infinity"}, "from 0 to 10"),
         ({"ranking": "best"}, "evidence, similarity"),
         ({"ranking": 1}, "evidence, similarity"),
-        ({"choose": "model"}, "rank"),
+        ({"choose": "best"}, "rank, model"),
+        ({"understand": "magic"}, "sql, embedding, model"),
+        ({"gateway_timeout": 100}, "from 2000"),
         ({"strict": "yes"}, "true or false"),
         ({"strict": 1}, "true or false"),
         ({"hops": 1, "output_limit": 0}, "from 1 to 1000"),
@@ -838,10 +840,16 @@ def test_collection_without_embeddings_says_so(corpus: Connection) -> None:
 
 
 def test_strict_takes_no_offence_where_nothing_falls_back(corpus: Connection) -> None:
-    for vector in (None, VECTOR):
-        assert retrieve(corpus, QUESTION, embedding=vector, options={"strict": True}) == retrieve(
-            corpus, QUESTION, embedding=vector
+    for arguments in ({"embedding": VECTOR}, {"collection": "plain"}):
+        assert retrieve(corpus, QUESTION, options={"strict": True}, **arguments) == retrieve(
+            corpus, QUESTION, **arguments
         )
+    # Nor where words alone are what is asked for.
+    options = {"strict": True, "understand": "sql"}
+    assert {row["mode"] for row in retrieve(corpus, QUESTION, options=options)} == {"lexical"}
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="no model gateway") as caught:
+        retrieve(corpus, QUESTION, options={"strict": True})
+    assert "gateway install" in str(caught.value.diag.message_hint)
 
 
 def test_empty_collection(corpus: Connection) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +29,9 @@ def test_the_wheel_runs_the_demo(tmp_path: Path) -> None:
     run(sys.executable, "-m", "build", "--outdir", tmp_path, ROOT)
     (wheel,) = tmp_path.glob("*.whl")
     assert len(list(tmp_path.glob("*.tar.gz"))) == 1
+    prompts = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("sag_pg/**/prompts/*.txt")}
+    assert prompts
+    assert prompts <= set(zipfile.ZipFile(wheel).namelist())
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", f"{wheel}[embedded,local]")

@@ -4,7 +4,9 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from psycopg import conninfo as libpq
@@ -51,7 +53,7 @@ def migrate(application: Application, dry_run: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @pass_application
 def status(application: Application, as_json: bool) -> None:
-    """Show the connection and what is applied, pending and drifted.
+    """Show the connection, what is applied, pending and drifted, and the gateway.
 
     The exit code is 3 where something is pending or drifted, and 4 where the database is newer
     than this program.
@@ -60,8 +62,11 @@ def status(application: Application, as_json: bool) -> None:
         state = migrations.inspect(connection)
         server_version = connection.info.parameter_status("server_version")
         extensions = installed_extensions(connection)
+        gateway = None
         if state.is_current:
             _warn_of_creators(connection)
+            row = connection.execute("SELECT facts FROM sag.gateway_status() AS r (facts)")
+            gateway = row.fetchall()[0][0]
     if as_json:
         facts = {
             "connection": str(application.target),
@@ -70,6 +75,7 @@ def status(application: Application, as_json: bool) -> None:
             "server_version": server_version,
             "extensions": extensions,
             **dataclasses.asdict(state),
+            "gateway": gateway,
         }
         click.echo(json.dumps(facts))
     else:
@@ -88,12 +94,60 @@ def status(application: Application, as_json: bool) -> None:
         ):
             for name in names:
                 click.echo(f"{label:<11} {name}")
+        if gateway is not None:
+            for label, text in _gateway_lines(gateway):
+                click.echo(f"{label:<11} {text}")
     if state.database_newer:
         click.get_current_context().exit(DatabaseNewerError.exit_code)
     if not state.is_current:
         if state.pending or state.sources_drifted:
             message("Run: sag-pg migrate")
         click.get_current_context().exit(MigrationsPendingError.exit_code)
+
+
+def _gateway_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What status shows of sag.gateway_status(): pairs of label and text."""
+    if not facts["installed"]:
+        yield "gateway", "not installed"
+        return
+    address = f"{facts['host']}:{facts['port']}"
+    if not facts["answering"]:
+        reason = facts["detail"] or facts["error"]
+        yield "gateway", f"{address}, not answering: {' '.join(reason.split())}"
+        return
+    status = facts["status"]
+    yield (
+        "gateway",
+        f"{address}, sag-pg {status['version']}, up {status['uptime_s']:.0f} s,"
+        f" {status['connections']} connections, {status['running']} running,"
+        f" {status['queued']} queued",
+    )
+    models = {
+        "embedding": status["embedding_model"],
+        "chat": status["chat_model"],
+        "rerank": status["rerank_model"],
+    }
+    shown = ", ".join(f"{kind} {name}" for kind, name in models.items() if name is not None)
+    yield "models", shown or "none"
+    for name, call in status["calls"].items():
+        if call["count"] == 0:
+            continue
+        latency = ", ".join(
+            f"p{share} {call[f'p{share}_ms']:.1f} ms"
+            for share in (50, 95, 99)
+            if call[f"p{share}_ms"] is not None
+        )
+        yield (
+            f"  {name}",
+            f"{call['count']} calls, {call['errors']} errors, {call['cache_hits']} from the cache"
+            + (f", {latency}" if latency else ""),
+        )
+    usage = status["usage"]
+    yield (
+        "usage",
+        f"{usage['requests']} requests, {usage['prompt_tokens']} tokens in,"
+        f" {usage['completion_tokens']} tokens out",
+    )
 
 
 def _warn_of_creators(connection: Connection) -> None:

@@ -1,8 +1,9 @@
 """The command that measures retrieval on question sets."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,14 +12,21 @@ from sag_pg.cli.application import Application, message, pass_application
 from sag_pg.cli.ingest import ProgressLine
 from sag_pg.cli.options import (
     NO_EMBEDDING,
+    choose_option,
     embedding_option,
     extractor_option,
+    ingest_model_options,
     json_option,
     load_embedding,
     merge_parameters,
     set_option,
 )
 from sag_pg.client import Client
+from sag_pg.ingest.job import Report
+from sag_pg.models.budget import Usage
+from sag_pg.models.settings import ModelSettings
+
+_MOST_FAILURES: Final = 20
 
 
 @click.command()
@@ -28,15 +36,18 @@ from sag_pg.client import Client
     "methods",
     type=click.Choice(evaluation.METHODS),
     multiple=True,
-    help="Repeatable; all that are possible by default.",
+    help="Repeatable; all but gateway that are possible by default. gateway is sag as a plain SQL"
+    " client asks it, with the question alone.",
 )
 @embedding_option
 @extractor_option
 @click.option("--limit", type=click.IntRange(min=1), help="Take the first questions only.")
 @click.option("--hops", type=int, help="Hops of the expansion, 0 to 4.")
 @click.option("--ranking", help="evidence or similarity.")
+@choose_option
 @set_option
 @json_option
+@ingest_model_options
 @pass_application
 def eval(
     application: Application,
@@ -47,32 +58,44 @@ def eval(
     limit: int | None,
     hops: int | None,
     ranking: str | None,
+    choose: str | None,
     options: dict[str, Any],
+    settings: ModelSettings,
     as_json: bool,
 ) -> None:
     """Measure recall and latency on a question set.
 
     DIRECTORY holds corpus.jsonl and questions.jsonl. The passages go into a collection of their
-    own, which the next run on the same corpus finds ready.
+    own, which the next run on the same corpus with the same extractor finds ready. The questions
+    are embedded here; --choose model and --set understand=model go through the database's gateway.
     """
-    from sag_pg.models.local_extraction import load_extractor
+    from sag_pg.models.load import load_extractor
 
     dataset = evaluation.load_dataset(directory, limit)
-    model = load_embedding(embedding)
+    usage = Usage(settings.max_tokens, settings.max_requests)
+    model = load_embedding(embedding, settings, usage)
     if not methods:
-        methods = evaluation.METHODS if model is not None else ("lexical", "sag")
+        methods = evaluation.PLAIN_METHODS if model is not None else ("lexical", "sag")
     evaluation.check_methods(methods, model)
-    options = merge_parameters(options, hops=hops, ranking=ranking)
+    options = merge_parameters(options, hops=hops, ranking=ranking, choose=choose)
     with application.connect_ready() as connection:
         client = Client(connection)
         # Before an ingest that takes minutes, not after it.
         client.check_options(options)
+        evaluation.check_gateway(client, methods)
         with ProgressLine(dataset.corpus.stat().st_size) as line:
             collection, report = evaluation.prepare_collection(
-                client, dataset, load_extractor(extractor), model, line.show
+                client,
+                dataset,
+                load_extractor(extractor, settings, usage, client.entity_types()),
+                model,
+                usage,
+                line.show,
             )
         if report is not None:
             message(report.summary())
+            for failure in report.failures[:_MOST_FAILURES]:
+                message(f"Failed: {failure}")
         message(f"Asking {len(dataset.questions)} questions of collection {collection!r}")
         result = evaluation.evaluate(
             client,
@@ -81,11 +104,20 @@ def eval(
             methods=methods,
             embedding_model=model,
             options=options,
+            usage=usage,
         )
+    result["extractor"] = extractor
+    result["ingest"] = _ingest_facts(report) if report is not None else None
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
     else:
         _print_table(result)
+
+
+def _ingest_facts(report: Report) -> dict[str, Any]:
+    facts = asdict(report)
+    names = ("added", "replaced", "unchanged", "failed_chunks", "usage", "seconds")
+    return {name: facts[name] for name in names}
 
 
 def _print_table(result: dict[str, Any]) -> None:
@@ -97,7 +129,14 @@ def _print_table(result: dict[str, Any]) -> None:
     depths = [f"R@{depth}" for depth in evaluation.RECALL_DEPTHS]
     depths += [f"all@{depth}" for depth in evaluation.ALL_GOLD_DEPTHS]
     depths += [f"cov@{depth}" for depth in evaluation.COVERAGE_DEPTHS]
-    click.echo("".join([f"{'method':<9}", *(f"{name:>8}" for name in [*depths, "p50", "p95"])]))
+    click.echo(
+        "".join(
+            [
+                f"{'method':<9}",
+                *(f"{name:>8}" for name in [*depths, "p50", "p95", "calls", "tokens"]),
+            ]
+        )
+    )
     for method, measured in result["methods"].items():
         numbers = [
             *measured["recall"].values(),
@@ -109,13 +148,17 @@ def _print_table(result: dict[str, Any]) -> None:
             f"{method:<9}"
             + "".join(f"{number:>8.1f}" for number in numbers)
             + f"{latency['p50']:>8.1f}{latency['p95']:>8.1f}"
+            + f"{measured['model_calls']:>8}{measured['tokens']:>8}"
         )
-    for measured in result["methods"].values():
+    for method, measured in result["methods"].items():
         if measured["stages"]:
             stages = ", ".join(f"{stage} {value}" for stage, value in measured["stages"].items())
-            click.echo(f"gold after each stage of sag, %: {stages}")
+            click.echo(f"gold after each stage of {method}, %: {stages}")
+        if method == "gateway":
+            click.echo(f"answers that the gateway remembered: {measured['cached']}")
     floor = next(iter(result["methods"].values()))["latency_ms"]["floor_p50"]
     if floor is not None:
         click.echo(f"bare HNSW top-100 on the same table: p50 {floor:.1f} ms")
     click.echo("recall (R), all gold found (all) and gold among the candidates (cov) in %,")
-    click.echo("latency of the SQL in ms, without embedding the question")
+    click.echo("latency of the SQL in ms, without embedding the question here; calls of models and")
+    click.echo("tokens for all questions")

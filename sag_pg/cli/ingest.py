@@ -13,6 +13,7 @@ from sag_pg.cli.options import (
     collection_option,
     embedding_option,
     extractor_option,
+    ingest_model_options,
     json_option,
     load_embedding,
 )
@@ -20,6 +21,8 @@ from sag_pg.client import Client
 from sag_pg.ingest.job import Progress, Report
 from sag_pg.ingest.job import ingest as run_ingest
 from sag_pg.ingest.loaders import load_paths, measure_paths
+from sag_pg.models.budget import Usage
+from sag_pg.models.settings import ModelSettings
 
 _MOST_FAILURES: Final = 20
 
@@ -50,6 +53,7 @@ _MOST_FAILURES: Final = 20
     help="For the lexemes of a collection that is made now; one that exists keeps its own.",
 )
 @json_option
+@ingest_model_options
 @pass_application
 def ingest(
     application: Application,
@@ -60,33 +64,38 @@ def ingest(
     chunk_size: int,
     embed_entities: bool,
     text_search_configuration: str,
+    settings: ModelSettings,
     as_json: bool,
 ) -> None:
     """Ingest documents: .txt, .md and .jsonl files, directories of them, or - for standard input.
 
     What is in the collection already with the same content costs nothing; what has changed is
-    replaced. A document that cannot be read does not stop the others, and the exit code is 1
-    then.
+    replaced. A document that cannot be read does not stop the others, nor does a chunk for which
+    a model fails, whose document the next run tries again; the exit code is 1 then. It is also 1
+    where --max-tokens or --max-requests ended the run; the same command goes on from there.
     """
-    from sag_pg.models.local_extraction import load_extractor
+    from sag_pg.models.load import load_extractor
 
-    model = load_embedding(embedding)
-    entities = load_extractor(extractor)
+    usage = Usage(settings.max_tokens, settings.max_requests)
+    model = load_embedding(embedding, settings, usage)
     with application.connect_ready() as connection:
-        Client(connection).create_collection(collection, text_search_configuration)
+        client = Client(connection)
+        finder = load_extractor(extractor, settings, usage, client.entity_types())
+        client.create_collection(collection, text_search_configuration)
         with ProgressLine(measure_paths(paths)) as line:
             report = run_ingest(
                 connection,
                 load_paths(paths),
                 collection=collection,
-                extractor=entities,
+                extractor=finder,
                 embedding_model=model,
                 max_characters=chunk_size or None,
                 embed_entities=embed_entities,
+                usage=usage,
                 progress=line.show,
             )
     _print(report, as_json)
-    if report.failed:
+    if not report.complete:
         click.get_current_context().exit(1)
 
 
@@ -116,8 +125,12 @@ class ProgressLine:
         """Show how far the run is."""
         rate = progress.chunks / max(time.monotonic() - self._started, 1e-9)
         text = f"{progress.documents} documents, {progress.chunks} chunks, {rate:.0f} chunks/s"
+        if progress.tokens:
+            text += f", {progress.tokens} tokens"
         if progress.failed:
             text += f", {progress.failed} failed"
+        if progress.failed_chunks:
+            text += f", {progress.failed_chunks} chunks failed"
         self._bar.update(progress.bytes - self._bytes, text)
         self._bytes = progress.bytes
 
@@ -133,5 +146,8 @@ def _print(report: Report, as_json: bool) -> None:
         message(f"… and {len(report.failures) - _MOST_FAILURES} more; all are in sag.ingest_task.")
     for hint in dict.fromkeys(failure.hint for failure in report.failures if failure.hint):
         message(f"Hint: {hint}")
-    if not (report.added or report.replaced or report.unchanged or report.failed):
+    if report.stopped is not None:
+        message(f"Stopped: {report.stopped}")
+        message("Hint: Run the same command again to go on; what is in costs nothing.")
+    elif not (report.added or report.replaced or report.unchanged or report.failed):
         message("Nothing to ingest: there is no .txt, .md or .jsonl file.")

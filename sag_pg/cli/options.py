@@ -1,19 +1,41 @@
 """The arguments and options that several commands share."""
 
+import functools
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from sag_pg.cli.application import message
-from sag_pg.errors import ModelError
+from sag_pg.client import GATEWAY
+from sag_pg.errors import ConfigurationError, ModelError
+from sag_pg.models.settings import SETTINGS, ModelSettings, Setting
 
 if TYPE_CHECKING:
     from sag_pg.models.base import EmbeddingModel
+    from sag_pg.models.budget import Usage
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 NO_EMBEDDING = "none"
+DEFAULT_EMBEDDING = "local"
+EMBEDDING_VARIABLE = "SAG_PG_EMBEDDING"
+
+# What takes part in embedding a question, and no more.
+_QUESTION_SETTINGS = (
+    "base_url",
+    "embedding_base_url",
+    "embedding_model",
+    "embedding_dimensions",
+    "api_key_env",
+    "embedding_api_key_env",
+    "model_timeout",
+    "model_retries",
+)
 
 
 def _json_or_text(text: str) -> Any:
@@ -56,15 +78,24 @@ collection_option = click.option(
     help="The collection to work on.",
 )
 
-embedding_option = click.option(
-    "--embedding",
-    default="local",
-    show_default=True,
-    metavar="SPEC",
-    envvar="SAG_PG_EMBEDDING",
-    show_envvar=True,
-    help="The embedding model: local, fastembed:NAME, the directory of an ONNX model, or none to"
-    " search by words alone.",
+
+def _embedding_option(otherwise: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    return click.option(
+        "--embedding",
+        default=DEFAULT_EMBEDDING,
+        show_default=True,
+        metavar="SPEC",
+        envvar=EMBEDDING_VARIABLE,
+        show_envvar=True,
+        help="The embedding model: local, openai or openai:MODEL for one behind an endpoint,"
+        f" fastembed:NAME, the directory of an ONNX model, {otherwise}.",
+    )
+
+
+embedding_option = _embedding_option("or none to go by words alone")
+
+question_embedding_option = _embedding_option(
+    "gateway to leave it to the database, or none to search by words alone"
 )
 
 set_option = click.option(
@@ -86,13 +117,66 @@ filter_option = click.option(
 
 extractor_option = click.option(
     "--extractor",
-    type=click.Choice(["local", "rules"]),
     default="local",
     show_default=True,
-    help="Who finds the entities: the local models, or rules alone.",
+    metavar="SPEC",
+    help="Who finds events and entities: local for the local models, rules for rules alone, openai"
+    " or openai:MODEL for a language model behind an endpoint.",
+)
+
+choose_option = click.option(
+    "--choose", metavar="NAME", help="Who makes the final choice: rank, or model by the gateway."
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _settings_options(
+    settings: Sequence[Setting],
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    def decorate(command: Callable[..., T]) -> Callable[..., T]:
+        @functools.wraps(command)
+        def with_settings(*args: Any, **kwargs: Any) -> T:
+            given = {setting.name: kwargs.pop(setting.name) for setting in settings}
+            return command(*args, settings=ModelSettings.from_environment(**given), **kwargs)
+
+        for setting in reversed(settings):
+            option = click.option(
+                setting.option,
+                setting.name,
+                metavar=_metavar(setting),
+                help=_settings_help(setting),
+            )
+            with_settings = option(with_settings)
+        return with_settings
+
+    return decorate
+
+
+def _metavar(setting: Setting) -> str:
+    if setting.type is not str:
+        return "N"
+    return "URL" if setting.name.endswith("base_url") else "NAME"
+
+
+def _settings_help(setting: Setting) -> str:
+    """The variables are read with the settings, so that click only has to name them."""
+    notes = f"env var: {', '.join(setting.variables)}"
+    if setting.default is not None:
+        notes += f"; default: {setting.default}"
+    return f"{setting.meaning}  [{notes}]"
+
+
+# Give a command `settings: ModelSettings`, by options and environment: all of them, those that an
+# ingest has a use for, and those that the embedding of a question has. A key is no option, for
+# arguments can be seen by other users.
+model_options = _settings_options(SETTINGS)
+ingest_model_options = _settings_options(
+    [setting for setting in SETTINGS if not setting.name.startswith("rerank")]
+)
+question_model_options = _settings_options(
+    [setting for setting in SETTINGS if setting.name in _QUESTION_SETTINGS]
+)
 
 
 def merge_parameters(options: dict[str, Any], **own: Any) -> dict[str, Any]:
@@ -105,11 +189,18 @@ def merge_parameters(options: dict[str, Any], **own: Any) -> dict[str, Any]:
     return {**options, **{name: value for name, value in own.items() if value is not None}}
 
 
-def load_embedding(spec: str) -> "EmbeddingModel | None":
+def load_embedding(
+    spec: str, settings: ModelSettings | None = None, usage: "Usage | None" = None
+) -> "EmbeddingModel | None":
     """Load what `embedding_option` of the running command names; None for no embedding.
 
     Where nobody asked for the default model and it is not installed, there is a message and no
     embedding.
+
+    Args:
+        spec: The option's value.
+        settings: Those of the endpoint; None for the environment's.
+        usage: Counts the endpoint's requests and tokens; None for a count of its own.
 
     Raises:
         ConfigurationError: There is no such model.
@@ -117,10 +208,15 @@ def load_embedding(spec: str) -> "EmbeddingModel | None":
     """
     if spec == NO_EMBEDDING:
         return None
-    from sag_pg.models.local_embedding import load_embedding_model
+    if spec == GATEWAY:
+        raise ConfigurationError(
+            "The gateway embeds questions only, and not for itself.",
+            "Name the model that the gateway has, with --embedding.",
+        )
+    from sag_pg.models.load import load_embedding_model
 
     try:
-        return load_embedding_model(spec)
+        return load_embedding_model(spec, settings, usage)
     except ModelError as error:
         source = click.get_current_context().get_parameter_source("embedding")
         if source is not ParameterSource.DEFAULT:
@@ -129,3 +225,10 @@ def load_embedding(spec: str) -> "EmbeddingModel | None":
         if error.hint is not None:
             message(f"Hint: {error.hint}")
         return None
+
+
+def load_question_embedding(
+    spec: str, settings: ModelSettings | None = None, usage: "Usage | None" = None
+) -> "EmbeddingModel | None":
+    """Load what `question_embedding_option` names, as `load_embedding`; None for the gateway."""
+    return None if spec == GATEWAY else load_embedding(spec, settings, usage)

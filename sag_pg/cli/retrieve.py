@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -21,7 +22,8 @@ from sag_pg.cli.layout import (
     wrap,
 )
 from sag_pg.cli.session import open_client
-from sag_pg.client import Evidence, SearchHit, TraceRow
+from sag_pg.client import GATEWAY, Client, Evidence, SearchHit, TraceRow
+from sag_pg.models.settings import ModelSettings
 
 EXCERPT_LINES = 3
 
@@ -45,9 +47,11 @@ def _retrieval(command: Command) -> Command:
             click.option("--limit", type=int, metavar="N", help="Chunks to return (output_limit)."),
             click.option("--hops", type=int, metavar="N", help="Hops to follow."),
             click.option("--ranking", metavar="NAME", help="evidence or similarity."),
+            shared.choose_option,
             shared.set_option,
-            shared.embedding_option,
+            shared.question_embedding_option,
             shared.json_option,
+            shared.question_model_options,
         )
     ):
         command = decorate(command)
@@ -67,19 +71,21 @@ def retrieve(
     limit: int | None,
     hops: int | None,
     ranking: str | None,
+    choose: str | None,
     options: dict[str, Any],
     embedding: str,
+    settings: ModelSettings,
     as_json: bool,
     full: bool,
 ) -> None:
     """Find the evidence for QUESTION, best first; - reads it from standard input."""
-    with open_client(application, collection, shared.load_embedding(embedding)) as client:
+    with _open_client(application, collection, embedding, settings) as client:
         evidence = client.retrieve(
             question,
             entities=entities or None,
             filter=filter_,
             options=shared.merge_parameters(
-                options, output_limit=limit, hops=hops, ranking=ranking
+                options, output_limit=limit, hops=hops, ranking=ranking, choose=choose
             ),
         )
     if as_json:
@@ -113,8 +119,10 @@ def trace(
     limit: int | None,
     hops: int | None,
     ranking: str | None,
+    choose: str | None,
     options: dict[str, Any],
     embedding: str,
+    settings: ModelSettings,
     as_json: bool,
     rows: int,
 ) -> None:
@@ -122,13 +130,13 @@ def trace(
 
     The stages are those of sag_trace, in their order; the last one is what retrieve prints.
     """
-    with open_client(application, collection, shared.load_embedding(embedding)) as client:
+    with _open_client(application, collection, embedding, settings) as client:
         found = client.trace(
             question,
             entities=entities or None,
             filter=filter_,
             options=shared.merge_parameters(
-                options, output_limit=limit, hops=hops, ranking=ranking
+                options, output_limit=limit, hops=hops, ranking=ranking, choose=choose
             ),
         )
     if as_json:
@@ -150,8 +158,9 @@ def trace(
 )
 @shared.filter_option
 @click.option("--limit", type=int, default=10, show_default=True, metavar="N", help="Chunks.")
-@shared.embedding_option
+@shared.question_embedding_option
 @shared.json_option
+@shared.question_model_options
 @pass_application
 def search(
     application: Application,
@@ -161,11 +170,15 @@ def search(
     filter_: str | None,
     limit: int,
     embedding: str,
+    settings: ModelSettings,
     as_json: bool,
 ) -> None:
     """Search for QUESTION plainly, without entities and hops, to compare with retrieve."""
-    with open_client(application, collection, shared.load_embedding(embedding)) as client:
-        vector = client.embed(question) if method != "lexical" else None
+    with _open_client(application, collection, embedding, settings) as client:
+        vector = None
+        if method != "lexical":
+            by_gateway = embedding == GATEWAY
+            vector = client.sag_embed(question) if by_gateway else client.embed(question)
         method = method or ("lexical" if vector is None else "hybrid")
         hits = client.search(question, method=method, filter=filter_, limit=limit, embedding=vector)
     if as_json:
@@ -174,6 +187,13 @@ def search(
     for hit in hits:
         _print_chunk(hit, "", [hit.source, f"{hit.score:.3f}"], full=False)
     message(f"{_count(len(hits), 'chunk')}, method: {method}" if hits else "Nothing found.")
+
+
+def _open_client(
+    application: Application, collection: str, embedding: str, settings: ModelSettings
+) -> AbstractContextManager[Client]:
+    model = shared.load_question_embedding(embedding, settings)
+    return open_client(application, collection, model, gateway=embedding == GATEWAY)
 
 
 def _print_json(rows: Sequence[Evidence | TraceRow | SearchHit]) -> None:

@@ -12,21 +12,26 @@ from sag_pg.models.base import EmbeddingModel
 
 @contextlib.contextmanager
 def open_client(
-    application: Application, collection: str, model: EmbeddingModel | None = None
+    application: Application,
+    collection: str,
+    model: EmbeddingModel | None = None,
+    *,
+    gateway: bool = False,
 ) -> Iterator[Client]:
     """Open a client for the length of a command; what the server has to say goes to stderr.
 
     Args:
         application: Knows the database.
         collection: Collection for all calls.
-        model: Embeds questions; None searches lexically.
+        model: Embeds questions; None searches lexically, unless the gateway does.
+        gateway: Leave it to the database to have questions embedded, by its model gateway.
 
     Raises:
         SagError: The database cannot be used.
     """
     with application.connect_ready() as connection:
         connection.add_notice_handler(_show_notice)
-        yield Client(connection, collection=collection, embedding_model=model)
+        yield Client(connection, collection=collection, embedding_model=model, gateway=gateway)
 
 
 def _show_notice(notice: psycopg.errors.Diagnostic) -> None:

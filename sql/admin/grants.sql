@@ -34,13 +34,18 @@ BEGIN
             BEGIN
                 EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', extension_schema, grantee);
             EXCEPTION WHEN insufficient_privilege THEN
+                NULL;
+            END;
+            -- Who may use it but not grant it gets no error above, a warning at most.
+            IF NOT has_schema_privilege(grantee, extension_schema, 'USAGE') THEN
                 RAISE NOTICE 'role % cannot use schema %', grantee, extension_schema
                 USING HINT = format(
                     'Ask its owner for: GRANT USAGE ON SCHEMA %I TO %I;', extension_schema, grantee
                 );
-            END;
+            END IF;
         END LOOP;
     END LOOP;
+    PERFORM sag.share_gateway();
     IF to_regrole('sag_writer') IS NOT NULL THEN
         GRANT INSERT, UPDATE, DELETE ON
         sag.collection, sag.collection_statistic, sag.document, sag.chunk, sag.event,

@@ -31,8 +31,16 @@ INSERT INTO sag.parameter AS p (
     'Candidates that ranking keeps (K_cand)'
 ),
 (
-    'choose', 'text', '"rank"', NULL, NULL, '{rank}', NULL,
-    'Who makes the final choice: rank, the ranking stands'
+    'choose', 'text', '"rank"', NULL, NULL, '{rank,model}', NULL,
+    'Who makes the final choice: rank, the ranking stands; model, a language model at the gateway'
+),
+(
+    'choose_candidate_limit', 'integer', '50', 1, 200, NULL, 'events',
+    'Best candidates that the model is shown'
+),
+(
+    'choose_event_limit', 'integer', '5', 1, 200, NULL, 'events',
+    'Events that the model may choose; event_limit is for the rank'
 ),
 (
     'cover_limit', 'integer', '50', 0, 200, NULL, 'events',
@@ -73,6 +81,10 @@ INSERT INTO sag.parameter AS p (
 (
     'frontier_seed_limit', 'integer', '20', 1, 1000, NULL, 'events',
     'Best events whose entities make the frontier'
+),
+(
+    'gateway_timeout', 'integer', '10000', 2000, 600000, NULL, 'ms',
+    'Longest that a retrieval waits for the model gateway, all calls together'
 ),
 (
     'hops', 'integer', '1', 0, 4, NULL, 'hops',
@@ -129,6 +141,11 @@ INSERT INTO sag.parameter AS p (
 (
     'trigram_similarity', 'real', '0.5', 0, 1, NULL, 'trigram similarity',
     'Least similarity at which a misspelt name links'
+),
+(
+    'understand', 'text', '"embedding"', NULL, NULL, '{sql,embedding,model}', NULL,
+    'Who reads the question: sql, the database alone; embedding, the gateway embeds it where none '
+    'is given; model, and a language model names its entities'
 )
 ON CONFLICT (name) DO UPDATE
     SET

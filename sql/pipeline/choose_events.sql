@@ -12,4 +12,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sag.choose_events(bigint[], integer) IS
-'The final choice among Ê; here the rank stands.';
+'The final choice among Ê where the rank stands; model_choose() is the other one.';

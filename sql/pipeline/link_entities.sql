@@ -64,7 +64,7 @@ BEGIN
     ),
     unlinked AS MATERIALIZED (
         SELECT a.* FROM asked AS a
-        WHERE a.origin IN ('caller', 'misspelt') AND char_length(a.normalized_name) > 3
+        WHERE a.origin IN ('caller', 'model', 'misspelt') AND char_length(a.normalized_name) > 3
             AND a.no NOT IN (
                 SELECT x.no FROM exact AS x
                 UNION ALL SELECT s.no FROM alias AS s
@@ -89,7 +89,7 @@ BEGIN
             ORDER BY 3 DESC, n.event_count DESC, n.entity_id ASC
             LIMIT link_entities.link_limit
         ) AS w
-        WHERE a.origin = 'caller'
+        WHERE a.origin IN ('caller', 'model')
     ),
     near AS MATERIALIZED (
         SELECT a.no, t.entity_id, 'trigram' AS method, t.similarity, t.event_count

@@ -28,7 +28,22 @@ DECLARE
     target constant bigint := sag.collection_key(retrieve_stages.collection);
     started timestamptz := clock_timestamp();
     q_embedding halfvec := retrieve_stages.embedding;
+    q_base text;
+    q_reasons text[] := '{}';
     q_mode text;
+    -- What is left of gateway_timeout.
+    gateway_ms integer;
+    has_gateway boolean := FALSE;
+    asks_embedding boolean;
+    asks_entities boolean;
+    is_asked boolean := FALSE;
+    understood record;
+    model_names text[];
+    model_embeddings halfvec[];
+    understand_failure text;
+    chosen record;
+    choose_method text := 'rank';
+    choose_failure text;
     p record;
     configuration regconfig;
     event_total bigint;
@@ -86,16 +101,18 @@ BEGIN
         bridge_event_budget integer, bridge_event_limit integer,
         bridge_other_subject_weight double precision, bridge_own_subject_weight double precision,
         bridge_weak_weight double precision, bridge_weight double precision,
-        candidate_limit integer, cover_limit integer, cover_weight double precision,
+        candidate_limit integer, choose text, choose_candidate_limit integer,
+        choose_event_limit integer, cover_limit integer, cover_weight double precision,
         direct_chunk_limit integer, ef_search integer,
         entity_similarity double precision, event_limit integer,
         event_similarity double precision, frontier_event_budget integer, frontier_limit integer,
-        frontier_seed_limit integer, hops integer, link_limit integer, output_limit integer,
+        frontier_seed_limit integer, gateway_timeout integer, hops integer, link_limit integer,
+        output_limit integer,
         query_entity_cap double precision, query_entity_share double precision,
         query_entity_weight double precision, ranking text, repeat_penalty double precision,
         seed_entity_event_limit integer, seed_event_limit integer,
         similarity_weight double precision, strict boolean, subject_weight double precision,
-        trigram_similarity double precision
+        trigram_similarity double precision, understand text
     );
     IF q_embedding IS NOT NULL THEN
         PERFORM sag.check_embedding(q_embedding);
@@ -103,7 +120,9 @@ BEGIN
     PERFORM sag.check_embedding(g.embedding)
     FROM unnest(retrieve_stages.entity_embeddings) AS g (embedding)
     WHERE g.embedding IS NOT NULL;
-    q_mode := CASE WHEN q_embedding IS NULL THEN 'lexical' ELSE 'vector' END;
+    gateway_ms := p.gateway_timeout;
+    asks_embedding := q_embedding IS NULL AND embedding_total > 0 AND p.understand <> 'sql';
+    asks_entities := p.understand = 'model' AND btrim(retrieve_stages.question) <> '';
     IF q_embedding IS NOT NULL AND embedding_total = 0 AND event_total > 0 THEN
         -- Unquoted it is a keyword of PL/pgSQL and no field.
         IF p."strict" THEN
@@ -115,10 +134,45 @@ BEGIN
         RAISE WARNING 'collection % holds no embeddings; its lexemes are searched',
             quote_literal(retrieve_stages.collection);
         q_embedding := NULL;
-        q_mode := 'lexical (collection without embeddings)';
-    ELSIF q_embedding IS NOT NULL AND embedding_total < event_total THEN
-        q_mode := 'vector and lexical';
+        q_reasons := '{collection without embeddings}';
     END IF;
+
+    -- The model's part of understand, where something is asked of it.
+    IF asks_embedding OR asks_entities OR p.choose = 'model' THEN
+        has_gateway := sag.gateway_installed();
+    END IF;
+    IF has_gateway AND (asks_embedding OR asks_entities) THEN
+        is_asked := TRUE;
+        SELECT * INTO understood FROM sag.model_understand(
+            retrieve_stages.question, asks_embedding, asks_entities, p."strict", gateway_ms
+        );
+        q_embedding := coalesce(q_embedding, understood.embedding);
+        q_reasons := q_reasons || understood.reasons;
+        model_names := understood.names;
+        model_embeddings := understood.name_embeddings;
+        understand_failure := understood.failure;
+        has_gateway := understood.is_reachable;
+        gateway_ms := gateway_ms - sag.elapsed_ms(started);
+    ELSIF asks_embedding OR asks_entities THEN
+        q_reasons := q_reasons || 'no gateway'::text;
+        understand_failure := 'no model gateway is installed';
+        -- By default this is retrieval without a model and no fault. One that was asked for is.
+        IF p."strict" OR p.understand = 'model' THEN
+            PERFORM sag.fall_back(
+                'no model reads the question', p."strict", '55000',
+                'this database has no model gateway', NULL,
+                'Run sag-pg gateway install, give an embedding, or set understand to "sql".'
+            );
+        END IF;
+    END IF;
+    q_base := CASE
+        WHEN q_embedding IS NULL THEN 'lexical'
+        WHEN embedding_total < event_total THEN 'vector and lexical'
+        ELSE 'vector'
+    END;
+    q_mode := q_base || coalesce(
+        ' (' || nullif(array_to_string(q_reasons, '; '), '') || ')', ''
+    );
     read_all := sag.reads_all(target, event_total, retrieve_stages.filter, p.seed_event_limit);
     -- Not as SET clauses of the function: without superuser those need pgvector loaded before the
     -- function is created. Put back at the end, for the caller's transaction goes on.
@@ -150,13 +204,14 @@ BEGIN
     FROM sag.understand(
         target, configuration, retrieve_stages.question,
         greatest(20, ceil(p.query_entity_share * event_total)::bigint),
-        retrieve_stages.entities, retrieve_stages.entity_embeddings
+        retrieve_stages.entities, retrieve_stages.entity_embeddings, model_names, model_embeddings
     ) AS u;
     IF with_stages THEN
         RETURN QUERY SELECT 'understand', 0, q_mode,
             format(
-                '%s lexemes, %s entities',
-                coalesce(cardinality(lexemes), 0), coalesce(cardinality(names), 0)
+                '%s lexemes, %s entities%s',
+                coalesce(cardinality(lexemes), 0), coalesce(cardinality(names), 0),
+                '; ' || understand_failure
             ),
             NULL::bigint, NULL::bigint, NULL::bigint, NULL::integer, NULL::double precision,
             NULL::bigint[], sag.elapsed_ms(started), q_mode;
@@ -317,14 +372,42 @@ BEGIN
 
     -- choose_events: the best of them
     started := clock_timestamp();
-    SELECT coalesce(array_agg(c.event_id ORDER BY c.rank), '{}') INTO chosen_ids
-    FROM sag.choose_events(ranked_ids, p.event_limit) AS c;
+    IF p.choose = 'model' AND cardinality(ranked_ids) > 1 THEN
+        IF has_gateway THEN
+            SELECT * INTO chosen FROM sag.model_choose(
+                target, retrieve_stages.question, ranked_ids[:p.choose_candidate_limit],
+                p.choose_event_limit, p."strict", gateway_ms
+            );
+            chosen_ids := chosen.event_ids;
+            choose_failure := chosen.failure;
+        ELSIF is_asked THEN
+            choose_failure := 'the gateway was not reached before';
+        ELSE
+            choose_failure := 'no model gateway is installed';
+            PERFORM sag.fall_back(
+                'the rank stands', p."strict", '55000', 'this database has no model gateway', NULL,
+                'Run sag-pg gateway install, or set choose to "rank".'
+            );
+        END IF;
+        IF choose_failure IS NULL THEN
+            choose_method := 'model';
+        ELSE
+            q_reasons := q_reasons || 'choice failed'::text;
+        END IF;
+        q_mode := q_base
+            || coalesce(' (' || nullif(array_to_string(q_reasons, '; '), '') || ')', '')
+            || CASE choose_method WHEN 'model' THEN ', model choice' ELSE '' END;
+    END IF;
+    IF choose_method = 'rank' THEN
+        SELECT coalesce(array_agg(c.event_id ORDER BY c.rank), '{}') INTO chosen_ids
+        FROM sag.choose_events(ranked_ids, p.event_limit) AS c;
+    END IF;
     IF with_stages THEN
-        RETURN QUERY SELECT 'choose_events', 0, 'rank',
-            format('%s events', cardinality(chosen_ids)),
+        RETURN QUERY SELECT 'choose_events', 0, choose_method,
+            format('%s events%s', cardinality(chosen_ids), '; ' || choose_failure),
             NULL::bigint, NULL::bigint, NULL::bigint, NULL::integer, NULL::double precision,
             NULL::bigint[], sag.elapsed_ms(started), q_mode;
-        RETURN QUERY SELECT 'choose_events', u.no::integer, 'rank', e.title, NULL::bigint,
+        RETURN QUERY SELECT 'choose_events', u.no::integer, choose_method, e.title, NULL::bigint,
             u.id, e.chunk_id, NULL::integer, NULL::double precision, NULL::bigint[],
             NULL::double precision, q_mode
         FROM unnest(chosen_ids) WITH ORDINALITY AS u (id, no)

@@ -48,6 +48,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION public.sag_retrieve(text, text, halfvec, text[], halfvec[], jsonpath, jsonb) IS
-'Evidence for a question: SELECT * FROM sag_retrieve(''question''). Without an embedding it '
-'searches lexemes; mode says so. entities adds names to those read from the question, filter is '
-'matched against document metadata, options are parameters (sag.parameter).';
+'Evidence for a question: SELECT * FROM sag_retrieve(''question''). Where no embedding is given, '
+'the model gateway makes one; without a gateway lexemes are searched. mode says what was done. '
+'entities adds names to those read from the question, filter is matched against document metadata, '
+'options are parameters (sag.parameter).';

@@ -47,4 +47,4 @@ END
 $$;
 COMMENT ON FUNCTION public.sag_trace(text, text, halfvec, text[], halfvec[], jsonpath, jsonb) IS
 'Every stage''s rows for a question, in the order of the pipeline. Rank 0 of a stage says how many '
-'rows it had and what time it took.';
+'rows it had, what time it took and, where a model failed, why.';

@@ -1,0 +1,367 @@
+"""The calls that the gateway answers: understand, choose, embed and status."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sag_pg import __version__
+from sag_pg.errors import BudgetExhaustedError, ModelError
+from sag_pg.gateway import log, request
+from sag_pg.gateway.admission import Admission
+from sag_pg.gateway.cache import AnswerCache
+from sag_pg.gateway.limits import Limits
+from sag_pg.gateway.metrics import CallMetrics
+from sag_pg.gateway.refusal import RefusedError, SqlState
+from sag_pg.gateway.request import InputType
+from sag_pg.gateway.statement import CALLS, Call
+from sag_pg.models.base import AsyncEmbeddingModel, Chooser, QuestionReader, Vector
+from sag_pg.models.budget import Usage
+from sag_pg.text import clean_json
+
+Answer = TypeVar("Answer")
+
+# A component of a unit vector in float32 has no more.
+_DECIMALS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What answers. Each may be missing.
+
+    Attributes:
+        embedding: Embeds questions, names and texts.
+        reader: Reads the entities off a question.
+        chooser: Chooses among candidates.
+        chat_model: Name of the language model, for `status`.
+        rerank_model: Name of the reranking model, for `status`.
+    """
+
+    embedding: AsyncEmbeddingModel | None = None
+    reader: QuestionReader | None = None
+    chooser: Chooser | None = None
+    chat_model: str | None = None
+    rerank_model: str | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call on its way.
+
+    Attributes:
+        deadline: Time of the event loop at which it has to end.
+        asked: Whether a model had to be asked.
+        remembered: Whether something came out of the cache.
+    """
+
+    deadline: float
+    asked: bool = False
+    remembered: bool = False
+
+
+class Calls:
+    """Answers calls, within limits, and counts them.
+
+    Args:
+        models: What answers.
+        limits: Bounds of work, time and memory.
+        usage: What the models' endpoints have been asked, for `status`.
+        count_connections: Tells how many sessions there are, for `status`.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        limits: Limits,
+        usage: Usage,
+        count_connections: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._models = models
+        self._limits = limits
+        self._usage = usage
+        self._count_connections = count_connections
+        self._dimensions = models.embedding.dimensions if models.embedding is not None else None
+        self._cache = AnswerCache(limits.cache_bytes)
+        # Apart, so that no embedding waits for language models, which take a hundred times longer.
+        self._embedding_slots = Admission(limits.max_calls, limits.max_queue)
+        self._language_slots = Admission(limits.max_calls, limits.max_queue)
+        self._metrics = {name: CallMetrics() for name in CALLS}
+        self._started = time.monotonic()
+
+    async def answer(self, call: Call, connection: int) -> str:
+        """Answer a call. When the task is cancelled, the models' work for it ends.
+
+        Args:
+            call: The call.
+            connection: Number of the connection, for the log.
+
+        Returns:
+            JSON that PostgreSQL can store.
+
+        Raises:
+            RefusedError: There is no answer.
+        """
+        started = time.perf_counter()
+        run = _Run(asyncio.get_running_loop().time() + self._limits.call_seconds)
+        sqlstate: str | None = SqlState.INTERNAL
+        reason = None
+        try:
+            answer = json.dumps(clean_json(await self._dispatch(call, run)), ensure_ascii=False)
+            sqlstate = None
+            return answer
+        except RefusedError as refusal:
+            sqlstate = refusal.sqlstate
+            reason = _reason(refusal)
+            raise
+        except asyncio.CancelledError:
+            sqlstate = SqlState.QUERY_CANCELED
+            raise
+        except Exception as error:
+            log.fault("internal_error", error, connection=connection, call=call.name)
+            # Its cause may hold contents, and nobody shall log it by accident.
+            raise RefusedError(SqlState.INTERNAL, "internal error of the gateway") from None
+        finally:
+            milliseconds = (time.perf_counter() - started) * 1000
+            cached = run.remembered and not run.asked
+            self._metrics[call.name].record(
+                milliseconds, is_error=sqlstate is not None, is_cached=cached
+            )
+            log.info(
+                "call",
+                connection=connection,
+                call=call.name,
+                ms=round(milliseconds, 3),
+                cached=cached,
+                sqlstate=sqlstate,
+                reason=reason,
+            )
+
+    async def _dispatch(self, call: Call, run: _Run) -> dict[str, Any]:
+        if call.argument is None:
+            return self._status()
+        match call.name:
+            case "understand":
+                return await self._understand(request.read_understand(call.argument), run)
+            case "choose":
+                return await self._choose(request.read_choose(call.argument), run)
+            case _:
+                return await self._embed(request.read_embed(call.argument), run)
+
+    async def _understand(self, asked: request.UnderstandRequest, run: _Run) -> dict[str, Any]:
+        _limit_time(run, asked.timeout_ms)
+        embedding = self._models.embedding
+        answer: dict[str, Any] = {
+            "model": embedding.name if embedding is not None else None,
+            "dimensions": self._dimensions,
+            "embedding": None,
+            "embedding_reason": None,
+            "entities": [],
+            "warnings": [],
+        }
+        halves: dict[str, Awaitable[Any]] = {}
+        if asked.embed and embedding is None:
+            answer["embedding_reason"] = "no embedding model"
+        elif asked.embed:
+            halves["embedding"] = self._vectors([asked.question], "question", run)
+        if asked.entities:
+            halves["entities"] = self._read_entities(
+                asked.question, asked.embed, answer["warnings"], run
+            )
+        results = await asyncio.gather(*map(_caught, halves.values()))
+        outcomes = dict(zip(halves, results, strict=True))
+        failures = [outcome for outcome in outcomes.values() if isinstance(outcome, RefusedError)]
+        if failures and len(failures) == len(outcomes) and answer["embedding_reason"] is None:
+            raise failures[-1]
+        answer["warnings"] += [_warning(failure) for failure in failures]
+        vectors, entities = outcomes.get("embedding"), outcomes.get("entities")
+        if isinstance(vectors, list):
+            answer["embedding"] = _numbers(vectors[0])
+            if vectors[0] is None:
+                answer["embedding_reason"] = "script"
+        if isinstance(entities, list):
+            answer["entities"] = entities
+        return answer
+
+    async def _read_entities(
+        self, question: str, embed: bool, warnings: list[str], run: _Run
+    ) -> list[dict[str, Any]]:
+        """Ask the language model, and embed what it found where that is wanted and possible."""
+        reader = self._models.reader
+        if reader is None:
+            raise _missing("language model", "SAG_PG_CHAT_MODEL")
+        names: tuple[str, ...] | None = self._remembered(run, "read", reader.name, question)
+        if names is None:
+            names = await self._ask(
+                self._language_slots, run, lambda: reader.read_question(question)
+            )
+            size = sum(len(name) * 4 + 50 for name in names)
+            self._cache.put(names, size, "read", reader.name, question)
+        vectors: Sequence[Vector | None] = [None] * len(names)
+        if embed and self._models.embedding is not None:
+            # As they are embedded when they are ingested.
+            outcome = await _caught(self._vectors(names, "passage", run))
+            if isinstance(outcome, RefusedError):
+                warnings.append(_warning(outcome))
+            else:
+                vectors = outcome
+        return [
+            {"name": name, "embedding": _numbers(vector)}
+            for name, vector in zip(names, vectors, strict=True)
+        ]
+
+    async def _choose(self, asked: request.ChooseRequest, run: _Run) -> dict[str, Any]:
+        _limit_time(run, asked.timeout_ms)
+        chooser = self._models.chooser
+        if chooser is None:
+            raise _missing("language model", "SAG_PG_CHAT_MODEL or SAG_PG_RERANK_MODEL")
+        if len(asked.candidates) == 1:
+            chosen: tuple[int, ...] = (0,)
+        else:
+            key = (
+                "choose",
+                chooser.name,
+                asked.question,
+                tuple((candidate.title, candidate.text) for candidate in asked.candidates),
+                asked.limit,
+            )
+            remembered: tuple[int, ...] | None = self._remembered(run, *key)
+            if remembered is not None:
+                chosen = remembered
+            else:
+                chosen = await self._ask(
+                    self._language_slots,
+                    run,
+                    lambda: chooser.choose(asked.question, asked.candidates, asked.limit),
+                )
+                self._cache.put(chosen, len(chosen) * 32, *key)
+        return {"model": chooser.name, "chosen": [index + 1 for index in chosen]}
+
+    async def _embed(self, asked: request.EmbedRequest, run: _Run) -> dict[str, Any]:
+        _limit_time(run, asked.timeout_ms)
+        if self._models.embedding is None:
+            raise _missing("embedding model", "--embedding")
+        vectors = await self._vectors(asked.texts, asked.input_type, run)
+        return {
+            "model": self._models.embedding.name,
+            "dimensions": self._dimensions,
+            "embeddings": [_numbers(vector) for vector in vectors],
+        }
+
+    async def _vectors(
+        self, texts: Sequence[str], input_type: InputType, run: _Run
+    ) -> list[Vector | None]:
+        """Embed texts; None for those that are blank or in a script unknown to the model."""
+        model = self._models.embedding
+        assert model is not None  # noqa: S101
+        known = dict.fromkeys(text for text in texts if text.strip() and model.knows(text))
+        found: dict[str, Vector] = {}
+        for text in known:
+            vector = self._remembered(run, input_type, model.name, self._dimensions, text)
+            if vector is not None:
+                found[text] = vector
+        new = [text for text in known if text not in found]
+        if new:
+            embed = (
+                model.embed_questions_async
+                if input_type == "question"
+                else model.embed_passages_async
+            )
+            rows = await self._ask(self._embedding_slots, run, lambda: embed(new))
+            for text, row in zip(new, rows, strict=True):
+                # A copy: a row of the array would keep all of it in memory.
+                found[text] = vector = row.copy()
+                self._cache.put(
+                    vector, vector.nbytes, input_type, model.name, self._dimensions, text
+                )
+        return [found.get(text) for text in texts]
+
+    def _remembered(self, run: _Run, *key: Any) -> Any | None:
+        value = self._cache.get(*key)
+        run.remembered |= value is not None
+        return value
+
+    async def _ask(
+        self, slots: Admission, run: _Run, work: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """Ask a model when it is this call's turn, and tell why where there is no answer."""
+        run.asked = True
+        try:
+            async with asyncio.timeout_at(run.deadline), slots.slot():
+                return await work()
+        except TimeoutError:
+            raise RefusedError(
+                SqlState.MODEL_FAILED,
+                "the model did not answer in time",
+                "Raise gateway_timeout, or --call-timeout of the gateway.",
+            ) from None
+        except BudgetExhaustedError as error:
+            raise RefusedError(SqlState.BUDGET_EXHAUSTED, str(error), error.hint) from error
+        except ModelError as error:
+            raise RefusedError(SqlState.MODEL_FAILED, str(error), error.hint) from error
+
+    def _status(self) -> dict[str, Any]:
+        models = self._models
+        slots = (self._embedding_slots, self._language_slots)
+        return {
+            "version": __version__,
+            "uptime_s": round(time.monotonic() - self._started, 1),
+            "embedding_model": models.embedding.name if models.embedding is not None else None,
+            "dimensions": self._dimensions,
+            "chat_model": models.chat_model,
+            "rerank_model": models.rerank_model,
+            "connections": self._count_connections(),
+            "running": sum(kind.running for kind in slots),
+            "queued": sum(kind.queued for kind in slots),
+            "calls": {name: metrics.as_json() for name, metrics in self._metrics.items()},
+            "usage": self._usage.as_dict(),
+            "budget": {
+                "max_tokens": self._usage.max_tokens,
+                "max_requests": self._usage.max_requests,
+            },
+            "cache_bytes": self._cache.bytes_used,
+            "limits": asdict(self._limits),
+        }
+
+
+async def _caught(work: Awaitable[Answer]) -> Answer | RefusedError:
+    """Await one half of a call, so that its failure is not the other half's."""
+    try:
+        return await work
+    except RefusedError as refusal:
+        return refusal
+    except Exception as error:
+        log.fault("internal_error", error)
+        return RefusedError(SqlState.INTERNAL, "internal error of the gateway")
+
+
+def _limit_time(run: _Run, timeout_ms: int | None) -> None:
+    if timeout_ms is not None:
+        run.deadline = min(run.deadline, asyncio.get_running_loop().time() + timeout_ms / 1000)
+
+
+def _missing(kind: str, setting: str) -> RefusedError:
+    return RefusedError(
+        SqlState.NO_SUCH_MODEL,
+        f"the gateway has no {kind}",
+        f"Start sag-pg serve with {setting} set.",
+    )
+
+
+def _warning(refusal: RefusedError) -> str:
+    return f"{refusal} (SQLSTATE {refusal.sqlstate})"
+
+
+def _reason(refusal: RefusedError) -> str | None:
+    """What may be logged of a refusal: its kind. A model's message may repeat contents."""
+    return type(refusal.__cause__).__name__ if refusal.__cause__ is not None else None
+
+
+def _numbers(vector: Vector | None) -> list[float] | None:
+    if vector is None:
+        return None
+    numbers: list[float] = np.round(vector.astype(np.float64), _DECIMALS).tolist()
+    return numbers
