@@ -10,6 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
+from gateway_process import GatewayProcess
+from model_server import ModelServer
 
 from sag_pg.cli import COMMANDS, main
 
@@ -21,19 +23,40 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def demo_url(database_url: str) -> Iterator[str]:
-    arguments = ["--database-url", database_url, "demo", "--question", "Who?"]
-    result = CliRunner().invoke(main, [*arguments, "--embedding", "none"])
+def demo_url(database_url: str) -> str:
+    result = CliRunner().invoke(
+        main, ["--database-url", database_url, "demo", "--question", "Who?"]
+    )
     assert result.exit_code == 0, result.output
-    yield database_url
+    return database_url
 
 
-def test_sql_examples(demo_url: str) -> None:
+@pytest.fixture
+def gateway(demo_url: str, tmp_path: Path) -> Iterator[GatewayProcess]:
+    with ModelServer() as models:
+        process = GatewayProcess(demo_url, tmp_path / "log", models)
+        with psycopg.connect(demo_url, autocommit=True) as connection:
+            connection.execute("SELECT sag.install_gateway('127.0.0.1', %s)", [process.port])
+        process.start()
+        try:
+            yield process
+        finally:
+            process.end()
+
+
+def test_sql_examples(demo_url: str, gateway: GatewayProcess) -> None:
     examples = blocks("sql")
-    assert len(examples) == 3
-    with psycopg.connect(demo_url) as connection:
+    assert len(examples) == 5
+    warnings: list[str | None] = []
+    with psycopg.connect(demo_url, autocommit=True) as connection:
+        connection.add_notice_handler(lambda said: warnings.append(said.message_primary))
         for example in examples:
-            assert connection.execute(example).fetchall(), example  # type: ignore[arg-type]
+            for statement in example.split(";\n"):
+                if statement.strip():
+                    assert connection.execute(statement).fetchall(), statement  # type: ignore[arg-type]
+        modes = connection.execute("SELECT mode FROM sag_retrieve('Who built the ship?', 'demo')")
+        assert {row[0] for row in modes} == {"vector and lexical, model choice"}
+    assert warnings == []
 
 
 def test_python_example(demo_url: str) -> None:
