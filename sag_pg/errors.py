@@ -58,5 +58,13 @@ class EndpointRefusedError(ModelError):
     """An endpoint does not know the key, the model or the address: no further try would help."""
 
 
+class EndpointDownError(ModelError):
+    """A model failed so many times in a row that going on would be for nothing now."""
+
+
+class InputRejectedError(ModelError):
+    """A model has no answer to just this input. To others it may have one."""
+
+
 class LoadError(SagError):
     """A document could not be read. The message names the file and, where it has one, the line."""

@@ -1,4 +1,4 @@
-"""Cleaning of text that PostgreSQL could not store.
+"""Cleaning of text that PostgreSQL could not store, or that is not fit for a message.
 
 A text value in PostgreSQL holds no NUL, and UTF-8 has no surrogates. Each such character becomes
 one U+FFFD, so that offsets count the same before and after; nothing else is touched, newlines
@@ -11,6 +11,8 @@ from typing import Any
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+# Control characters, and those that turn the direction of what follows or break lines.
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def clean(text: str) -> str:
@@ -46,3 +48,15 @@ def clean_json(value: Any) -> Any:
     if isinstance(value, list):
         return [clean_json(item) for item in value]
     return value
+
+
+def in_one_line(text: str) -> str:
+    """Make words that others said fit to stand in a message.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        One line with single spaces, without what could steer a terminal or not be stored.
+    """
+    return clean(" ".join(_STEERING.sub(" ", text).split()))

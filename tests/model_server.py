@@ -40,6 +40,8 @@ CHAT_MODEL = "test-chat"
 EMBEDDING_MODEL = "test-embedding"
 RERANK_MODEL = "test-rerank"
 
+_MEGABYTE = 1024 * 1024
+
 _WORDS = re.compile(r"\w+")
 _NAMES = re.compile(r"[A-Z]\w*(?: (?:of |the )?[A-Z]\w*)*")
 
@@ -111,6 +113,21 @@ def answer(value: Any) -> Behaviour:
 def body(value: Any) -> Behaviour:
     """The server answers with status 200 and this body."""
     return Behaviour("body", value)
+
+
+def raw(text: str) -> Behaviour:
+    """The server answers with status 200 and this text, be it JSON or not."""
+    return Behaviour("raw", text)
+
+
+def flood(megabytes: int, code: int = 200) -> Behaviour:
+    """An answer of blanks that goes on for so long, or until the client has enough."""
+    return Behaviour("flood", (megabytes, code))
+
+
+def encoded(encoding: str, whole: bytes, megabytes: int = 0) -> Behaviour:
+    """These bytes, said to be encoded so, and then a flood."""
+    return Behaviour("encoded", (encoding, whole, megabytes))
 
 
 def status(code: int, error: Any = "Something is wrong.", **headers: str) -> Behaviour:
@@ -553,6 +570,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._drip(value, self._good(request))
         elif name == "web_page":
             self._send_bytes(200, b"<html>Welcome</html>", {"Content-Type": "text/html"})
+        elif name == "flood":
+            megabytes, code = value
+            self._flood(megabytes, code)
+        elif name == "encoded":
+            encoding, whole, megabytes = value
+            self._flood(megabytes, 200, whole, {"Content-Encoding": encoding})
+        elif name == "raw":
+            self._send_bytes(200, value.encode(), {"Content-Type": "application/json"})
         elif name == "reset_in_body":
             whole = json.dumps(self._good(request)).encode()
             self._head(200, {"Content-Length": str(len(whole))})
@@ -642,6 +667,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._wait(0.05)
         whole = json.dumps(value).encode()
         self._write(f"{len(whole):x}\r\n".encode() + whole + b"\r\n0\r\n\r\n")
+
+    def _flood(
+        self,
+        megabytes: int,
+        code: int,
+        beginning: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        length = len(beginning) + megabytes * _MEGABYTE
+        self._head(code, {**(headers or {}), "Content-Length": str(length)})
+        self._write(beginning)
+        for _ in range(megabytes):
+            self._write(b" " * _MEGABYTE)
 
     def _reset(self) -> None:
         # With nothing to linger for, closing sends RST.

@@ -2,15 +2,19 @@
 
 import json
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from sag_pg.cli import main
+from sag_pg.cli.config import CONTAINER_VARIABLES
 from sag_pg.models.settings import SETTINGS
 
 CANARY = "sk-canary-0123456789"
+ROOT = Path(__file__).parents[1]
 URL = "postgresql://user:pgcanary@db.example/sag"
 
 
@@ -104,3 +108,44 @@ def test_options_name_their_variables_and_no_key_is_one(command: str) -> None:
     assert "SAG_PG_BASE_URL" in shown
     assert "--api-key " not in shown
     assert ("--max-tokens" in shown) == (command in ("ingest", "eval", "config"))
+
+
+def test_misspelt_variables_are_named_and_their_values_are_not() -> None:
+    environment = {
+        "SAG_PG_CHATMODEL": CANARY,
+        "SAG_PG_WHATEVER_IT_IS": CANARY,
+        "sag_pg_base_url": CANARY,
+        "SAG_PG_\x1b[2J": "1",
+    }
+    for arguments in ((), ("--json",)):
+        result = run(*arguments, **environment)
+        lines = result.stderr.splitlines()
+        assert [line for line in lines if "CHATMODEL" in line] == [
+            "Warning: Nothing reads the environment variable SAG_PG_CHATMODEL."
+            " Did you mean SAG_PG_CHAT_MODEL?"
+        ]
+        assert any(line.endswith("variable SAG_PG_WHATEVER_IT_IS.") for line in lines)
+        assert any(line.endswith("Did you mean SAG_PG_BASE_URL?") for line in lines)
+        assert all(line.isprintable() for line in lines)
+        assert len(lines) == len(environment)
+        assert CANARY not in result.output
+        assert "Warning" not in result.stdout
+
+
+def test_variables_that_something_reads_are_not_named() -> None:
+    entry_point = (ROOT / "docker" / "entrypoint.sh").read_text(encoding="utf-8")
+    of_the_container = set(re.findall(r"SAG_PG_(?:GATEWAY|WAIT)_[A-Z_]+", entry_point))
+    assert of_the_container == set(CONTAINER_VARIABLES)
+    environment = {
+        **dict.fromkeys(CONTAINER_VARIABLES, "1"),
+        "SAG_PG_DATABASE_URL": URL,
+        "SAG_PG_DATA_DIR": "here",
+        "SAG_PG_EMBEDDING": "local",
+        "SAG_PG_MODEL_RETRIES": "3",
+        "SAG_PG_API_KEY_ENV": "SAG_PG_OWN_KEY",
+        "SAG_PG_OWN_KEY": CANARY,
+        "SAG_PG_CHATMODEL": "",
+    }
+    result = run(**environment)
+    assert result.exit_code == 0
+    assert result.stderr == ""

@@ -220,6 +220,7 @@ def test_models_that_are_not_installed(runner: CliRunner, monkeypatch: pytest.Mo
     assert result.stderr.startswith("Error: Local embedding needs the package fastembed.")
     result = run(runner, "retrieve", QUESTION, "--embedding", "loco", exit_code=2)
     assert "There is no embedding model 'loco'" in result.stderr
+    assert "model.onnx. Or say gateway or none." in result.stderr
 
 
 def test_warnings_of_the_server_are_shown(runner: CliRunner, database_url: str) -> None:

@@ -1,12 +1,16 @@
 """Requests to an endpoint that answers well, badly, late or not at all."""
 
 import asyncio
+import contextlib
+import gzip
+import json
 import logging
 import re
 import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -20,8 +24,11 @@ from model_server import (
     ModelServer,
     body,
     drip,
+    encoded,
+    flood,
     http_date,
     rate_limited,
+    raw,
     silence,
     status,
 )
@@ -31,8 +38,10 @@ from sag_pg.errors import (
     EndpointRefusedError,
     ModelError,
 )
+from sag_pg.models.base import Candidate
 from sag_pg.models.budget import Usage
 from sag_pg.models.endpoint import Endpoint, RequestRejectedError
+from sag_pg.models.load import load_chooser, load_embedding_model, load_question_reader
 from sag_pg.models.settings import ModelSettings
 
 T = TypeVar("T")
@@ -56,13 +65,17 @@ def use(
     server: ModelServer,
     work: Callable[[Endpoint], Awaitable[T]],
     usage: Usage | None = None,
+    *,
+    interactive: bool = False,
     **changes: Any,
 ) -> T:
     """Run a coroutine with an endpoint, on an event loop of its own."""
 
     async def run() -> T:
         settings = settings_of(server, **changes)
-        endpoint = Endpoint(settings, "chat", usage or Usage(), {"OPENAI_API_KEY": KEY})
+        endpoint = Endpoint(
+            settings, "chat", usage or Usage(), {"OPENAI_API_KEY": KEY}, interactive=interactive
+        )
         try:
             return await work(endpoint)
         finally:
@@ -179,6 +192,50 @@ def test_retry_after_is_obeyed(server: ModelServer, as_date: bool) -> None:
     assert server.count() == 2
 
 
+@pytest.mark.parametrize("wait", ["121", "86400", http_date(3600)])
+def test_wait_that_is_too_long_is_told_and_not_waited(server: ModelServer, wait: str) -> None:
+    server.always("chat", rate_limited(wait))
+    with pytest.raises(ModelError, match=r"HTTP 429: .* asks to wait \d+ s before") as caught:
+        use(server, ask)
+    assert caught.value.hint
+    assert server.count() == 1
+
+
+def test_where_somebody_waits_there_is_one_further_try(server: ModelServer) -> None:
+    server.always("chat", status(503, "Overloaded", Retry_After="0.01"))
+    with pytest.raises(ModelError, match=r"Overloaded.* in 2 tries"):
+        use(server, ask, interactive=True, model_retries=None)
+    with pytest.raises(ModelError, match=r"Overloaded.* in 6 tries"):
+        use(server, ask, model_retries=None)
+    # Who says how many gets as many.
+    with pytest.raises(ModelError, match=r"Overloaded.* in 4 tries"):
+        use(server, ask, interactive=True, model_retries=3)
+
+
+def test_what_answers_questions_does_not_wait_long(server: ModelServer) -> None:
+    settings = ModelSettings(
+        base_url=server.url, chat_model=CHAT_MODEL, embedding_model="test-embedding"
+    )
+    reader, by_model = load_question_reader(settings), load_chooser(settings)
+    by_rank = load_chooser(replace(settings, rerank_model="test-rerank"))
+    embedding = load_embedding_model("openai", settings, interactive=True)
+    assert reader
+    assert by_model
+    assert by_rank
+    candidates = [Candidate("One", "one"), Candidate("Two", "two")]
+    calls: dict[str, Callable[[], Any]] = {
+        "question_entities": lambda: asyncio.run(reader.read_question("Who met Ann Lee?")),
+        "choice": lambda: asyncio.run(by_model.choose("Who?", candidates, 1)),
+        "rerank": lambda: asyncio.run(by_rank.choose("Who?", candidates, 1)),
+        "embedding": lambda: embedding.embed_question("Who?"),
+    }
+    for kind, call in calls.items():
+        server.always(kind, rate_limited("20"))
+        with pytest.raises(ModelError, match="asks to wait 20 s"):
+            call()
+        assert server.count(kind) == 1
+
+
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
@@ -265,6 +322,60 @@ def test_refusal_is_final(server: ModelServer, behaviour: Behaviour, words: str)
     assert server.count() == 1
 
 
+@pytest.mark.parametrize(
+    "behaviour", [status(403), status(404), UNKNOWN_MODEL["openai"], UNKNOWN_MODEL["ollama"]]
+)
+def test_what_an_endpoint_that_has_answered_refuses_is_one_request(
+    server: ModelServer, behaviour: Behaviour
+) -> None:
+    async def ask_twice(endpoint: Endpoint) -> None:
+        await ask(endpoint)
+        server.script("chat", behaviour)
+        with pytest.raises(RequestRejectedError):
+            await ask(endpoint)
+        await ask(endpoint)
+        # Of another model nothing is known.
+        server.script("chat", behaviour)
+        request = {"model": "other", "messages": [{"role": "user", "content": TEXT}]}
+        with pytest.raises(EndpointRefusedError):
+            await endpoint.post(CHAT, request, "other")
+        # A key can be revoked, and credit end, at any time.
+        for last in (status(401), status(402)):
+            server.script("chat", last)
+            with pytest.raises(EndpointRefusedError):
+                await ask(endpoint)
+
+    use(server, ask_twice)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [10**400, 10**12, 1.5, float("nan"), True, "12", -1, None, {}],
+    ids=lambda value: str(value)[:6],
+)
+def test_counts_that_cannot_be_are_made_here(server: ModelServer, number: Any) -> None:
+    usage_stated = {"prompt_tokens": number, "completion_tokens": number, "total_tokens": number}
+    answer = {"choices": [{"message": {"content": "yes"}}], "usage": usage_stated}
+    server.script("chat", body(answer))
+    usage = Usage()
+    use(server, ask, usage)
+    assert 0 < usage.tokens == usage.total.estimated_tokens < 100
+
+
+@pytest.mark.parametrize("depth", [100, 500, 900, 980, 5000, 100_000])
+def test_no_depth_of_an_answer_is_too_much(server: ModelServer, depth: int) -> None:
+    deep = "[" * depth + '"a text"' + "]" * depth
+    for text in (f'{{"choices": {deep}}}', deep, f'{{"usage": {deep}}}'):
+        server.script("chat", raw(text))
+        with contextlib.suppress(ModelError):
+            use(server, ask)
+    server.always(
+        "chat", Behaviour("status", (400, {"error": json.loads("[" * 90 + "]" * 90)}, {}))
+    )
+    with pytest.raises(RequestRejectedError):
+        use(server, ask)
+
+
 def test_wrong_key_is_final_and_not_repeated(
     server: ModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -299,6 +410,136 @@ def test_text_of_the_request_is_not_in_the_error(
         use(server, ask)
     shown = "".join(traceback.format_exception(caught.value))
     assert "recipe" not in shown + caplog.text
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        flood(64),
+        # Sixty-four megabytes in as many kilobytes.
+        encoded("gzip", gzip.compress(bytes(64 * 1024 * 1024))),
+        encoded("gzip", gzip.compress(b"{}"), megabytes=64),
+    ],
+    ids=["as it is", "compressed", "after the end of what is compressed"],
+)
+def test_answer_without_end_is_broken_off(server: ModelServer, behaviour: Behaviour) -> None:
+    server.always("chat", behaviour)
+    with pytest.raises(ModelError, match="an answer of more than 4 MB") as caught:
+        use(server, ask, model_timeout=60)
+    assert server.url in str(caught.value)
+    assert caught.value.hint
+    assert server.count() == 1
+
+
+def test_error_without_end_keeps_its_status(server: ModelServer) -> None:
+    server.script("chat", flood(64, 500))
+    assert use(server, ask)["choices"]
+    assert server.count() == 2
+    server.script("chat", flood(64, 422))
+    with pytest.raises(RequestRejectedError, match="HTTP 422"):
+        use(server, ask)
+
+
+def test_vectors_may_take_more_than_words(server: ModelServer) -> None:
+    async def embed() -> Any:
+        endpoint = Endpoint(settings_of(server), "embedding", Usage(), {})
+        try:
+            return await endpoint.post("/embeddings", {"model": "m", "input": ["a"]}, "m")
+        finally:
+            await endpoint.aclose()
+
+    whole = b'{"data": []}'
+    server.script("embedding", encoded("identity", whole, megabytes=20))
+    assert asyncio.run(embed()) == {"data": []}
+    server.script("embedding", encoded("identity", whole, megabytes=40))
+    with pytest.raises(ModelError, match="more than 32 MB") as caught:
+        asyncio.run(embed())
+    assert "--embedding-batch" in str(caught.value.hint)
+
+
+def test_compressed_answer_is_read(server: ModelServer) -> None:
+    server.script("chat", encoded("gzip", gzip.compress(b'{"choices": []}')))
+    assert use(server, ask) == {"choices": []}
+    assert server.requests[0].headers["accept-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "whole"),
+    [
+        ("gzip", b'{"choices": []}'),
+        ("gzip", gzip.compress(b'{"choices": []}')[:-9]),
+        ("gzip, gzip", gzip.compress(gzip.compress(b'{"choices": []}'))),
+        ("br", b"anything"),
+    ],
+)
+def test_wrongly_compressed_answer_is_tried_again(
+    server: ModelServer, encoding: str, whole: bytes
+) -> None:
+    server.script("chat", encoded(encoding, whole))
+    assert use(server, ask)["choices"]
+    server.always("chat", encoded(encoding, whole))
+    with pytest.raises(ModelError, match="DecodingError"):
+        use(server, ask)
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_redirect_is_told_and_not_followed(server: ModelServer, code: int) -> None:
+    with ModelServer() as other:
+        target = other.url.replace("://", "://user:canary@") + f"{CHAT}?token=canary&key={KEY}"
+        server.always("chat", status(code, "Moved", Location=target))
+        with pytest.raises(EndpointRefusedError, match=f"redirects to {other.url} ") as caught:
+            use(server, ask)
+        assert "set the base URL" in str(caught.value.hint)
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "canary" not in f"{shown} {caught.value.hint}"
+        assert (server.count(), other.count()) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("/v2/chat/completions", "/v2 (HTTP 308)"),
+        ("//else.example/\x9b31m", "http://else.example/"),
+        ("http://[::1", "a place that is no URL (HTTP 308)"),
+        ("http://a\N{ACCOUNT OF}b/".encode().decode("latin-1"), "HTTP 308"),
+        ("", "HTTP 308"),
+    ],
+)
+def test_redirect_to_any_place_is_told(server: ModelServer, location: str, shown: str) -> None:
+    server.always("chat", status(308, "Moved", Location=location))
+    with pytest.raises(ModelError) as caught:
+        use(server, ask, model_retries=0)
+    assert shown in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert server.count() == 1
+
+
+def test_redirect_of_an_endpoint_that_has_answered_may_pass(server: ModelServer) -> None:
+    async def ask_twice(endpoint: Endpoint) -> None:
+        await ask(endpoint)
+        server.script("chat", status(302, "", Location="http://else.example/maintenance"))
+        with pytest.raises(ModelError, match=r"redirects to http://else\.example") as caught:
+            await ask(endpoint)
+        assert not isinstance(caught.value, EndpointRefusedError)
+
+    use(server, ask_twice)
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 429, 500])
+def test_words_of_a_server_steer_no_terminal(server: ModelServer, code: int) -> None:
+    steering = "\x1b[2J \x9b31m \x07\r\n\0 \u202egnp.exe\u2066 \u2028 \x7f done"
+    server.always("chat", status(code, steering))
+    with pytest.raises(ModelError, match="done") as caught:
+        use(server, ask, model_retries=0)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("begin", [0, 1, 11, 12, 23])
+def test_any_piece_of_the_request_is_an_echo(server: ModelServer, begin: int) -> None:
+    server.always("chat", status(400, "x" * begin + TEXT[7 : 7 + 24] + " and so on"))
+    with pytest.raises(ModelError) as caught:
+        use(server, ask)
+    assert "recipe" not in str(caught.value)
 
 
 def test_web_page_is_an_error(server: ModelServer) -> None:

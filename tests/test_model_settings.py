@@ -5,6 +5,7 @@ import pytest
 from sag_pg.errors import ConfigurationError, SagError
 from sag_pg.models.budget import Usage
 from sag_pg.models.endpoint import Endpoint
+from sag_pg.models.load import load_embedding_model, load_extractor
 from sag_pg.models.settings import OPENAI_BASE_URL, SETTINGS, ModelSettings, redact_url
 
 KEY = "sk-canary-4711"
@@ -18,11 +19,8 @@ def test_defaults() -> None:
     settings = ModelSettings.from_environment({})
     assert settings == ModelSettings()
     assert settings.base_url == OPENAI_BASE_URL
-    assert (settings.model_concurrency, settings.model_timeout, settings.model_retries) == (
-        8,
-        60,
-        5,
-    )
+    assert (settings.model_concurrency, settings.model_timeout) == (8, 60)
+    assert settings.model_retries is None
     assert settings.max_tokens is settings.max_requests is settings.embedding_dimensions is None
 
 
@@ -82,6 +80,8 @@ def test_kinds_of_endpoints_fall_back_to_the_general_one() -> None:
         ("SAG_PG_MAX_TOKENS", "1.5"),
         ("SAG_PG_EMBEDDING_DIMENSIONS", "0"),
         ("SAG_PG_CHAT_MODEL", "  "),
+        ("SAG_PG_RERANK_MODEL", "model\r\nX-Header: 1"),
+        ("SAG_PG_EMBEDDING_MODEL", "model\x1b[2J"),
         ("SAG_PG_BASE_URL", "localhost:8000"),
         ("OPENAI_BASE_URL", "ftp://host/v1"),
         ("SAG_PG_EMBEDDING_BASE_URL", "http://host:port/v1"),
@@ -90,10 +90,18 @@ def test_kinds_of_endpoints_fall_back_to_the_general_one() -> None:
     ],
 )
 def test_bad_value_names_the_variable(variable: str, value: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^{variable} is ") as caught:
+    with pytest.raises(ConfigurationError, match=f"^{variable} (is|has) ") as caught:
         ModelSettings.from_environment({variable: value})
     assert caught.value.hint
+    assert str(caught.value).isprintable()
     assert KEY not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("load", [load_embedding_model, load_extractor])
+def test_name_of_a_model_that_cannot_be_shown_is_refused(load) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be shown") as caught:
+        load("openai:model\r\nX", ModelSettings(base_url="http://host/v1"))
+    assert str(caught.value).isprintable()
 
 
 def test_bad_option_is_named_as_option() -> None:

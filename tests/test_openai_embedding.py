@@ -1,6 +1,9 @@
 """Embeddings from an endpoint, whatever comes in place of vectors."""
 
 import asyncio
+import contextlib
+import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -28,7 +31,12 @@ from model_server import (
     status,
 )
 
-from sag_pg.errors import BudgetExhaustedError, EndpointRefusedError, ModelError
+from sag_pg.errors import (
+    BudgetExhaustedError,
+    EndpointRefusedError,
+    InputRejectedError,
+    ModelError,
+)
 from sag_pg.models.budget import Usage
 from sag_pg.models.endpoint import Endpoint
 from sag_pg.models.openai_embedding import OpenAIEmbedding
@@ -126,6 +134,23 @@ USELESS = {
     "null data": (body({"data": None}), "as it should"),
     "no vector": (body({"data": [{"index": 0}]}), "as it should"),
     "text": (body({"data": [{"index": 0, "embedding": "AAAAAA=="}]}), "as it should"),
+    "long integer": (body({"data": [{"index": 0, "embedding": [10**400]}]}), "as it should"),
+    "infinite": (
+        body({"data": [{"index": i, "embedding": [float("inf")] * 32} for i in range(10)]}),
+        "zero or not a number",
+    ),
+    "index of no place": (
+        body({"data": [{"index": i / 0.3, "embedding": [1.0] * 32} for i in range(10)]}),
+        "no known order",
+    ),
+    "endless index": (
+        body({"data": [{"index": float("inf"), "embedding": [1.0] * 32}] * 10}),
+        "as it should",
+    ),
+    "deep": (
+        body({"data": [{"index": i, "embedding": json.loads("[" * 200 + "]" * 200)} for i in [0]]}),
+        "as it should",
+    ),
     "wrong length": (WRONG_DIMENSION, "length 31, not 32"),
     "ragged": (
         body({"data": [{"index": i, "embedding": [1.0] * (i + 1)} for i in range(10)]}),
@@ -247,6 +272,38 @@ def test_first_error_ends_the_other_batches(server: ModelServer) -> None:
     with pytest.raises(EndpointRefusedError):
         embedding(server, embedding_batch=1, model_concurrency=2).embed_passages(TEXTS)
     assert server.count() <= 3
+
+
+def test_what_one_text_is_at_fault_for_is_told_apart(server: ModelServer) -> None:
+    model = embedding(server, model_retries=0)
+    model.embed_passages(TEXTS)
+    refusals = [
+        status(400, "The input was filtered"),
+        # The key has worked before.
+        status(403, "Forbidden"),
+        status(404, "Not Found"),
+        ZERO_VECTOR,
+        NOT_A_NUMBER,
+    ]
+    for behaviour in refusals:
+        server.script(KIND, behaviour, behaviour)
+        with pytest.raises(InputRejectedError):
+            model.embed_passages(TEXTS)
+        # One who asks twice is given what is left of the script.
+        with contextlib.suppress(InputRejectedError):
+            model.embed_passages(TEXTS)
+    for behaviour in (WRONG_DIMENSION, status(500)):
+        server.always(KIND, behaviour)
+        with pytest.raises(ModelError) as caught:
+            model.embed_passages(TEXTS)
+        assert not isinstance(caught.value, InputRejectedError)
+
+
+def test_any_number_of_models_shares_one_thread(server: ModelServer) -> None:
+    for _ in range(5):
+        embedding(server).embed_passages(TEXTS)
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("sag-pg models") == 1
 
 
 def test_budget_stops_it(server: ModelServer) -> None:

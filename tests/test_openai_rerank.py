@@ -86,6 +86,8 @@ def test_inventions_and_duplicates_are_dropped(server: ModelServer) -> None:
         ([(1, -7.5), (2, 3.25)], (2, 1)),
         ([(1, None), (2, "0.5"), (3, 0.2)], (3,)),
         ([(True, 0.9), (0, 0.1), (1, float("nan"))], (0,)),
+        ([(0, float("inf")), (1, -float("inf")), (3, 0.2), (2, True)], (3,)),
+        ([(0, -(10**400)), (1, 10**400), (3, 0.2), (10**400, 0.3)], (1, 3, 0)),
     ],
 )
 def test_scores_decide(

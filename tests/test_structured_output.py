@@ -1,6 +1,7 @@
 """Data out of a language model's answer, whatever the model and the server make of it."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -98,6 +99,43 @@ def test_json_is_found_in_the_answer(server: ModelServer, behaviour: Behaviour) 
     server.script(KIND, behaviour)
     assert complete(server) == [ENTITIES]
     assert server.count() == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```json {"entities": ["A"]} ```',
+        '```json\n{"entities": ["A"]}',
+        'Not ```{"x": 1}``` but\n```JSON\r\n\n{"entities": ["A"]}\n```\nas you said.',
+        '{"entities": ["A"]}' + "\n" * 200_000,
+        "<think>" + "Hm. " * 100_000 + '</think>{"entities": ["A"]}',
+    ],
+    ids=["in one line", "without an end", "the second", "long tail", "long thoughts"],
+)
+def test_json_is_found_wherever_it_is(server: ModelServer, text: str) -> None:
+    server.script(KIND, content(text))
+    assert complete(server) == [("A",)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```json" + "\n" * 300_000,
+        "```json\n" * 100_000,
+        '{"a":[1,' * 50 + "1," * 1_500_000,
+        "{ " * 1_000_000,
+        "```{}" * 500_000,
+        "</think>" * 300_000,
+    ],
+    ids=["line breaks", "fences", "open objects", "braces", "objects in fences", "thoughts"],
+)
+def test_no_answer_takes_long_to_read(text: str) -> None:
+    from sag_pg.models.structured_output import _read_objects
+
+    began = time.monotonic()
+    assert len(list(_read_objects(text, only_whole=False))) <= 100
+    # Milliseconds it is; what was not linear took seconds up to hours.
+    assert time.monotonic() - began < 2
 
 
 def test_complete_answer_counts_though_it_ran_into_the_limit(server: ModelServer) -> None:

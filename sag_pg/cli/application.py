@@ -11,6 +11,7 @@ import click
 import psycopg
 
 from sag_pg import config, database, migrate
+from sag_pg.cli.layout import printable
 from sag_pg.errors import SagError
 
 Connection = psycopg.Connection[Any]
@@ -60,7 +61,7 @@ pass_application = click.make_pass_decorator(Application)
 
 def message(text: str) -> None:
     """Tell the user something that is not the command's data."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 @contextlib.contextmanager

@@ -1,15 +1,16 @@
 """The command that shows every setting and where it comes from."""
 
+import difflib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from sag_pg.cli.application import Application, pass_application
+from sag_pg.cli.application import Application, message, pass_application
 from sag_pg.cli.layout import columns_of, one_line, pad
 from sag_pg.cli.options import (
     DEFAULT_EMBEDDING,
@@ -17,7 +18,21 @@ from sag_pg.cli.options import (
     json_option,
     model_options,
 )
+from sag_pg.config import DATA_DIR_VARIABLE, URL_VARIABLES
 from sag_pg.models.settings import SETTINGS, EndpointKind, ModelSettings, Setting
+
+_PREFIX = "SAG_PG_"
+
+# What the container's entry point reads.
+CONTAINER_VARIABLES = (
+    "SAG_PG_WAIT_SECONDS",
+    "SAG_PG_GATEWAY_SOCKET_DIR",
+    "SAG_PG_GATEWAY_HOST",
+    "SAG_PG_GATEWAY_PORT",
+    "SAG_PG_GATEWAY_TLS_CERT",
+    "SAG_PG_GATEWAY_TLS_KEY",
+    "SAG_PG_GATEWAY_SSLROOTCERT",
+)
 
 _DEFAULT = "default"
 _KINDS: tuple[EndpointKind, ...] = ("chat", "embedding", "rerank")
@@ -42,9 +57,11 @@ class _Row:
 def config(application: Application, settings: ModelSettings, as_json: bool) -> None:
     """List the database and every setting of the models, with the place that each comes from.
 
-    Keys are never shown, only whether they are set.
+    Keys are never shown, only whether they are set. Variables that begin with SAG_PG_ and that
+    nothing reads are named on standard error.
     """
     rows = [*_general(application), *_model_settings(settings), *_keys(settings)]
+    _warn_of_unread({variable for row in rows for variable in row.variables})
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
         return
@@ -70,7 +87,7 @@ def _general(application: Application) -> Iterator[_Row]:
         str(target),
         target.source,
         "--database-url",
-        ["SAG_PG_DATABASE_URL", "DATABASE_URL"],
+        list(URL_VARIABLES),
         "The database to work on.",
     )
     embedding = os.environ.get(EMBEDDING_VARIABLE)
@@ -118,3 +135,15 @@ def _keys(settings: ModelSettings) -> Iterator[_Row]:
             [variable],
             "The key, which is only ever read from this variable.",
         )
+
+
+def _warn_of_unread(listed: Iterable[str]) -> None:
+    """Name variables that look like settings. Never their values: one may be a key."""
+    read = {*listed, DATA_DIR_VARIABLE, *CONTAINER_VARIABLES}
+    for variable in sorted(os.environ):
+        # As for those that are read, set to nothing is not set.
+        if not variable.upper().startswith(_PREFIX) or variable in read or not os.environ[variable]:
+            continue
+        likely = difflib.get_close_matches(variable.upper(), sorted(read), n=1, cutoff=0.8)
+        question = f" Did you mean {likely[0]}?" if likely else ""
+        message(f"Warning: Nothing reads the environment variable {variable}.{question}")

@@ -190,7 +190,11 @@ def merge_parameters(options: dict[str, Any], **own: Any) -> dict[str, Any]:
 
 
 def load_embedding(
-    spec: str, settings: ModelSettings | None = None, usage: "Usage | None" = None
+    spec: str,
+    settings: ModelSettings | None = None,
+    usage: "Usage | None" = None,
+    *,
+    interactive: bool = False,
 ) -> "EmbeddingModel | None":
     """Load what `embedding_option` of the running command names; None for no embedding.
 
@@ -201,6 +205,7 @@ def load_embedding(
         spec: The option's value.
         settings: Those of the endpoint; None for the environment's.
         usage: Counts the endpoint's requests and tokens; None for a count of its own.
+        interactive: Whether somebody waits for each text, so that an endpoint is soon given up.
 
     Raises:
         ConfigurationError: There is no such model.
@@ -213,10 +218,24 @@ def load_embedding(
             "The gateway embeds questions only, and not for itself.",
             "Name the model that the gateway has, with --embedding.",
         )
+    return _load_embedding(spec, settings, usage, interactive, also=NO_EMBEDDING)
+
+
+def _load_embedding(
+    spec: str,
+    settings: ModelSettings | None,
+    usage: "Usage | None",
+    interactive: bool,
+    also: str,
+) -> "EmbeddingModel | None":
     from sag_pg.models.load import load_embedding_model
+    from sag_pg.models.local_embedding import UnknownModelError
 
     try:
-        return load_embedding_model(spec, settings, usage)
+        return load_embedding_model(spec, settings, usage, interactive=interactive)
+    except UnknownModelError as error:
+        # What the option knows beside the models.
+        raise ConfigurationError(str(error), f"{error.hint} Or say {also}.") from None
     except ModelError as error:
         source = click.get_current_context().get_parameter_source("embedding")
         if source is not ParameterSource.DEFAULT:
@@ -231,4 +250,7 @@ def load_question_embedding(
     spec: str, settings: ModelSettings | None = None, usage: "Usage | None" = None
 ) -> "EmbeddingModel | None":
     """Load what `question_embedding_option` names, as `load_embedding`; None for the gateway."""
-    return None if spec == GATEWAY else load_embedding(spec, settings, usage)
+    if spec in (GATEWAY, NO_EMBEDDING):
+        return None
+    also = f"{GATEWAY} or {NO_EMBEDDING}"
+    return _load_embedding(spec, settings, usage, interactive=True, also=also)

@@ -9,7 +9,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -34,16 +35,20 @@ class BackgroundLoop:
         Raises:
             RuntimeError: Called on the loop itself, which would wait for ever.
         """
-        loop = self._started()
-        if threading.current_thread() is self._thread:
-            coroutine.close()
-            raise RuntimeError("the loop cannot wait for itself")
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        future = self.start(coroutine)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine that another thread is going to wait for; the rest is as in `run`."""
+        loop = self._started()
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("the loop cannot wait for itself")
+        return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -57,3 +62,7 @@ class BackgroundLoop:
                 )
                 self._thread.start()
             return self._loop
+
+
+# One thread for all models that are not awaited, however many are made.
+background_loop: Final = BackgroundLoop()

@@ -1,8 +1,8 @@
 """What every provider of models implements, be it local or behind an HTTP endpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +124,23 @@ class Extractor(Protocol):
 
     def extract(self, passages: Sequence[Passage]) -> list[Extraction]:
         """Extract one event per passage. Returns as many extractions, in the same order."""
+
+
+@runtime_checkable
+class CostlyExtractor(Extractor, Protocol):
+    """An extractor whose answers cost something, so that each is worth keeping once it is here."""
+
+    def extract_each(
+        self, passages: Sequence[Passage]
+    ) -> Generator[tuple[int, Extraction], None, None]:
+        """Extract one event per passage, as `Extractor.extract`, and give each as it arrives.
+
+        Yields:
+            Index of the passage and its extraction, in any order.
+
+        Raises:
+            ModelError: What ends the run. All that was asked for before was yielded.
+        """
 
 
 class AsyncEmbeddingModel(Protocol):

@@ -13,10 +13,24 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
-from sag_pg.errors import ConfigurationError, EndpointRefusedError, ModelError
+from sag_pg.errors import (
+    ConfigurationError,
+    EndpointRefusedError,
+    InputRejectedError,
+    ModelError,
+)
 from sag_pg.models.budget import Usage, estimate_tokens
-from sag_pg.models.settings import OPENAI_BASE_URL, EndpointKind, ModelSettings, redact_url
+from sag_pg.models.settings import (
+    DEFAULT_INTERACTIVE_RETRIES,
+    DEFAULT_RETRIES,
+    OPENAI_BASE_URL,
+    EndpointKind,
+    ModelSettings,
+    redact_url,
+)
+from sag_pg.text import in_one_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,9 +49,23 @@ _MODERATION = re.compile(r"moderat|flagged|content.?(filter|policy)|safety", re.
 # So long a piece of the request in a server's words is an echo, not a coincidence.
 _ECHO_CHARACTERS = 24
 _MAX_SERVER_WORDS = 200
+# What is read of them to find out what they mean.
+_MAX_READ_WORDS = 2000
+
+# Bytes of an answer. The longest of a language model, 128,000 tokens, has less than one MB as
+# UTF-8, and what a reranker repeats of its documents is not more. 64 vectors of 4096 numbers take
+# 6 MB; an answer of 32 MB takes some hundred as Python's objects.
+_MOST_BYTES: Mapping[EndpointKind, int] = {
+    "chat": 4 * 1024 * 1024,
+    "embedding": 32 * 1024 * 1024,
+    "rerank": 4 * 1024 * 1024,
+}
+
+# No request has so many; of an answer that says so the count is made here.
+_MAX_TOKENS = 10**9
 
 
-class RequestRejectedError(ModelError):
+class RequestRejectedError(InputRejectedError):
     """The endpoint refused this one request, for what it holds or what it asks for.
 
     Attributes:
@@ -54,6 +82,27 @@ class RequestRejectedError(ModelError):
 
 class NotFoundError(EndpointRefusedError):
     """The endpoint has nothing there; or, as routers say it, no server for such a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """How long to keep on trying.
+
+    Attributes:
+        retries: Further tries where the settings do not say.
+        longest_wait: Seconds to wait before one where the server asks for it.
+        connect_timeout: Seconds in which the server has to accept a connection.
+    """
+
+    retries: int
+    longest_wait: float
+    connect_timeout: float
+
+
+# What runs for long outlasts a restart of the server: the waits add up to a quarter of a minute.
+_FOR_A_RUN = _Patience(DEFAULT_RETRIES, longest_wait=120, connect_timeout=10)
+# Somebody waits, and a call of the gateway has ten seconds. What went wrong is to be known by then.
+_FOR_SOMEBODY = _Patience(DEFAULT_INTERACTIVE_RETRIES, longest_wait=2, connect_timeout=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +123,8 @@ class Endpoint:
         kind: What it is used for, which decides the URL and the key.
         usage: What all endpoints of the run count into.
         environ: Where the key is read from; None for the process's environment.
+        interactive: Whether somebody waits for the answers. Then there is one further try instead
+            of five, unless the settings say how many, and no long wait before it.
 
     Raises:
         ModelError: The package openai is not installed.
@@ -86,6 +137,8 @@ class Endpoint:
         kind: EndpointKind,
         usage: Usage,
         environ: Mapping[str, str] | None = None,
+        *,
+        interactive: bool = False,
     ) -> None:
         if importlib.util.find_spec("openai") is None:
             raise ModelError("Models behind an endpoint need the package openai.", INSTALL_HINT)
@@ -94,12 +147,15 @@ class Endpoint:
         self.settings = settings
         self.kind = kind
         self.usage = usage
+        self._patience = _FOR_SOMEBODY if interactive else _FOR_A_RUN
         self._url = settings.url_of(kind)
         self._key_variable = settings.key_variable_of(kind)
         self._key = _read_key(
             os.environ if environ is None else environ, self._key_variable, self._url
         )
         self._attachments: dict[asyncio.AbstractEventLoop, _Attachment] = {}
+        # Models that have answered here, with this key.
+        self._answering: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Endpoint({self.kind!r}, {self.url!r})"
@@ -121,10 +177,11 @@ class Endpoint:
             The answer, decoded from JSON.
 
         Raises:
-            EndpointRefusedError: The endpoint does not know the key, the model or the path.
+            EndpointRefusedError: The endpoint does not know the key, the model or the path, or
+                there is no credit left.
             RequestRejectedError: The endpoint refuses this request, others it may answer.
             BudgetExhaustedError: A limit of the run is reached. The request was not sent.
-            ModelError: No answer after all tries, or none in JSON.
+            ModelError: No answer after all tries, one that is too large, or none in JSON.
         """
         import httpx2
         import openai
@@ -148,6 +205,14 @@ class Endpoint:
                         },
                     )
                 return self._read_answer(response, body, model)
+            except openai_client.AnswerTooLargeError:
+                failure = ModelError(
+                    f"{self._who} sent an answer of more than"
+                    f" {_MOST_BYTES[self.kind] // 1024**2} MB, which was not read to its end.",
+                    "Give it fewer texts at once: --embedding-batch."
+                    if self.kind == "embedding"
+                    else "No model says so much. See what serves this URL.",
+                )
             except openai.APIStatusError as error:
                 failure = self._status_failure(error, path, body, model)
             except openai.APITimeoutError as error:
@@ -185,12 +250,16 @@ class Endpoint:
             for other in list(self._attachments):
                 if other.is_closed():
                     self._attachments.pop(other, None)
+            retries = self.settings.model_retries
             attachment = _Attachment(
                 openai_client.open_client(
                     self._url,
                     self._key,
                     timeout=self.settings.model_timeout,
-                    retries=self.settings.model_retries,
+                    connect_timeout=self._patience.connect_timeout,
+                    retries=self._patience.retries if retries is None else retries,
+                    longest_wait=self._patience.longest_wait,
+                    most_bytes=_MOST_BYTES[self.kind],
                     before_try=self.usage.begin_request,
                 ),
                 asyncio.Semaphore(self.settings.model_concurrency),
@@ -206,6 +275,7 @@ class Endpoint:
                 f"{self._who} did not answer in JSON.",
                 "A base URL usually ends in /v1; without it some servers answer with a web page.",
             ) from None
+        self._answering.add(model)
         self._count_tokens(model, body, answer)
         return answer
 
@@ -228,33 +298,50 @@ class Endpoint:
     def _status_failure(
         self, error: "openai.APIStatusError", path: str, body: Mapping[str, Any], model: str
     ) -> ModelError:
+        from sag_pg.models import openai_client
+
         status = error.status_code
         words = self._server_words(error)
+        if 300 <= status < 400 and "location" in error.response.headers:
+            return self._redirect_failure(error.response, path, model)
         shown = "" if _is_echo(words, body) else words[:_MAX_SERVER_WORDS].rstrip(". ")
         said = f"HTTP {status}: {shown}" if shown else f"HTTP {status}"
-        if status == 401 or (status == 403 and not _MODERATION.search(words)):
+        # Once the model has answered, these come from a firewall on the way, which dislikes a
+        # text, or from a server that is just restarting.
+        may_pass = model in self._answering
+        if status == 401 or (status == 403 and not may_pass and not _MODERATION.search(words)):
             sent = "the key" if self._key else "a request without a key"
             return EndpointRefusedError(
                 f"{self._who} refused {sent} ({said}).",
                 f"The key is read from the environment variable {self._key_variable}.",
             )
-        if status == 402 or error.code == "insufficient_quota":
+        # Meant to be a text.
+        code = error.code[:_MAX_READ_WORDS] if isinstance(error.code, str) else None
+        if status == 402 or code == "insufficient_quota":
             return EndpointRefusedError(
                 f"{self._who} says that there is no credit left ({said}).",
                 "Add credit to the account behind the key.",
             )
-        if status in (400, 404, 422) and _UNKNOWN_MODEL.search(f"{error.code} {words}"):
+        is_unknown = status in (400, 404, 422) and _UNKNOWN_MODEL.search(f"{code} {words}")
+        if is_unknown and not may_pass:
             return EndpointRefusedError(
                 f"{self._who} does not know the model {model} ({said}).",
                 f"Name one that it serves: --{self.kind}-model.",
             )
-        if status == 404:
+        if status == 404 and not may_pass:
             return NotFoundError(
                 f"{self._who} has nothing at {path} ({said}).", "A base URL usually ends in /v1."
             )
         if status == 501 or (400 <= status < 500 and status not in (408, 409, 429)):
             return RequestRejectedError(
                 f"{self._who} refused a request to {path} ({said}).", status, words
+            )
+        wait = openai_client.requested_wait(error.response)
+        if wait is not None and wait > self._patience.longest_wait:
+            return ModelError(
+                f"{self._who} could not answer ({said}) and asks to wait {wait:.0f} s before the"
+                " next try, which is too long.",
+                "Try again then. --model-concurrency asks less of it at once.",
             )
         return ModelError(
             f"{self._who} could not answer ({said}){_after_tries(error.request)}.",
@@ -267,10 +354,29 @@ class Endpoint:
         for key in ("error", "message", "detail"):
             if isinstance(said, dict) and said.get(key):
                 said = said[key]
-        words = " ".join(said.split()) if isinstance(said, str) else ""
+        words = self._fit_to_show(said) if isinstance(said, str) else ""
         # Else it is the web page of some proxy between.
-        if words.startswith("<"):
-            return ""
+        return "" if words.startswith("<") else words[:_MAX_READ_WORDS]
+
+    def _redirect_failure(self, response: "httpx2.Response", path: str, model: str) -> ModelError:
+        """The request was sent nowhere else: its text is for the one endpoint that was named."""
+        try:
+            target = redact_url(urljoin(str(response.url), response.headers["location"]))
+        # Such as a bracket without its pair.
+        except ValueError:
+            target = ""
+        target = self._fit_to_show(target).rstrip("/").removesuffix(path)[:_MAX_SERVER_WORDS]
+        # Of one that has answered it is some page for visitors, as long as it is being mended.
+        kind = ModelError if model in self._answering else EndpointRefusedError
+        return kind(
+            f"{self._who} redirects to {target or 'a place that is no URL'}"
+            f" (HTTP {response.status_code}); nothing was sent there.",
+            "If that is the right place, set the base URL to it.",
+        )
+
+    def _fit_to_show(self, said: str) -> str:
+        """Words of a server in one line, without the key and what steers a terminal."""
+        words = in_one_line(said)
         return words.replace(self._key, "***") if self._key else words
 
 
@@ -299,7 +405,14 @@ def _after_tries(request: "httpx2.Request") -> str:
 
 def _count(*stated: Any) -> int | None:
     """The first that is a number of tokens."""
-    return next((n for n in stated if isinstance(n, int) and n >= 0), None)
+    return next(
+        (
+            n
+            for n in stated
+            if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MAX_TOKENS
+        ),
+        None,
+    )
 
 
 def _request_texts(body: Mapping[str, Any]) -> Iterator[str]:
@@ -309,20 +422,30 @@ def _request_texts(body: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_echo(words: str, body: Mapping[str, Any]) -> bool:
     """Whether a piece of the request's own texts stands in a server's words."""
-    request = "\n".join(_request_texts(body))
+    request = in_one_line("\n".join(_request_texts(body)))
+    words = words[:_MAX_SERVER_WORDS]
+    # A piece that long has one of these blocks in it. The request may have megabytes, and few
+    # searches of it are enough where none of them is found.
+    block = _ECHO_CHARACTERS // 2
+    places = range(0, len(words) - block + 1, block)
+    found = [place for place in places if words[place : place + block] in request]
+    starts = {start for place in found for start in range(max(0, place - block + 1), place + 1)}
     return any(
-        words[start : start + _ECHO_CHARACTERS] in request
-        for start in range(min(len(words), _MAX_SERVER_WORDS) - _ECHO_CHARACTERS + 1)
+        len(piece := words[start : start + _ECHO_CHARACTERS]) == _ECHO_CHARACTERS
+        and piece in request
+        for start in starts
     )
 
 
 def _texts(value: Any) -> Iterator[str]:
     """All texts within a request or an answer, in order."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for entry in value.values():
-            yield from _texts(entry)
-    elif isinstance(value, list | tuple):
-        for entry in value:
-            yield from _texts(entry)
+    # Not by calling itself: an answer may be nested as deeply as its decoder allows.
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            waiting.extend(reversed([*value.values()]))
+        elif isinstance(value, list | tuple):
+            waiting.extend(reversed(value))

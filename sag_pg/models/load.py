@@ -12,7 +12,11 @@ OPENAI: Final = "openai"
 
 
 def load_embedding_model(
-    spec: str = "local", settings: ModelSettings | None = None, usage: Usage | None = None
+    spec: str = "local",
+    settings: ModelSettings | None = None,
+    usage: Usage | None = None,
+    *,
+    interactive: bool = False,
 ) -> EmbeddingModel:
     """Make the embedding model that a setting names.
 
@@ -22,6 +26,7 @@ def load_embedding_model(
             "openai:MODEL".
         settings: Where the endpoint is and what its limits are; None for the environment's.
         usage: Counts requests and tokens, and stops at a budget; None for a count of its own.
+        interactive: Whether somebody waits for what is embedded, see `Endpoint`.
 
     Returns:
         The model. An endpoint's is an `AsyncEmbeddingModel` too.
@@ -39,7 +44,8 @@ def load_embedding_model(
     from sag_pg.models.endpoint import Endpoint
     from sag_pg.models.openai_embedding import OpenAIEmbedding
 
-    return OpenAIEmbedding(Endpoint(settings, "embedding", _usage(settings, usage)), model)
+    endpoint = Endpoint(settings, "embedding", _usage(settings, usage), interactive=interactive)
+    return OpenAIEmbedding(endpoint, model)
 
 
 def load_extractor(
@@ -80,6 +86,8 @@ def load_question_reader(
 ) -> QuestionReader | None:
     """Make what reads the entities off questions; None where no language model is set.
 
+    Somebody waits for it, so that it soon gives up, see `Endpoint`.
+
     Raises:
         ConfigurationError: The key is missing.
         ModelError: The package openai is not installed.
@@ -89,12 +97,14 @@ def load_question_reader(
     from sag_pg.models.endpoint import Endpoint
     from sag_pg.models.question_reading import OpenAIQuestionReader
 
-    endpoint = Endpoint(settings, "chat", _usage(settings, usage))
+    endpoint = Endpoint(settings, "chat", _usage(settings, usage), interactive=True)
     return OpenAIQuestionReader(endpoint, settings.chat_model)
 
 
 def load_chooser(settings: ModelSettings, usage: Usage | None = None) -> Chooser | None:
     """Make what chooses among candidates: the reranker where one is set, else the language model.
+
+    Somebody waits for it, so that it soon gives up, see `Endpoint`.
 
     Returns:
         None where neither is set.
@@ -110,12 +120,13 @@ def load_chooser(settings: ModelSettings, usage: Usage | None = None) -> Chooser
     if settings.rerank_model is not None:
         from sag_pg.models.openai_rerank import OpenAIRerank
 
-        endpoint = Endpoint(settings, "rerank", _usage(settings, usage))
+        endpoint = Endpoint(settings, "rerank", _usage(settings, usage), interactive=True)
         return OpenAIRerank(endpoint, settings.rerank_model)
     assert settings.chat_model is not None  # noqa: S101
     from sag_pg.models.choosing import OpenAIChooser
 
-    return OpenAIChooser(Endpoint(settings, "chat", _usage(settings, usage)), settings.chat_model)
+    endpoint = Endpoint(settings, "chat", _usage(settings, usage), interactive=True)
+    return OpenAIChooser(endpoint, settings.chat_model)
 
 
 def _is_openai(spec: str) -> bool:
@@ -125,6 +136,11 @@ def _is_openai(spec: str) -> bool:
 def _model_name(spec: str, setting: str | None, name: str) -> str:
     stated = spec.removeprefix(OPENAI).removeprefix(":").strip()
     if stated:
+        if not stated.isprintable():
+            raise ConfigurationError(
+                f"The model's name {stated!r} has characters that cannot be shown.",
+                "Was it pasted with line breaks?",
+            )
         return stated
     if setting is None:
         variable = f"SAG_PG_{name.upper()}"

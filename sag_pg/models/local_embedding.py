@@ -177,6 +177,10 @@ class LocalEmbedding:
             return self._loaded
 
 
+class UnknownModelError(ConfigurationError):
+    """A setting names no embedding model. The hint lists what it can say."""
+
+
 def load_embedding_model(spec: str = "local") -> EmbeddingModel:
     """Make the embedding model that a setting names.
 
@@ -191,7 +195,7 @@ def load_embedding_model(spec: str = "local") -> EmbeddingModel:
         The model.
 
     Raises:
-        ConfigurationError: If the setting names nothing that exists.
+        UnknownModelError: If the setting names nothing that exists.
         ModelError: If a package or a file is missing.
     """
     if spec == "local":
@@ -201,7 +205,7 @@ def load_embedding_model(spec: str = "local") -> EmbeddingModel:
     directory = Path(spec).expanduser()
     if directory.is_dir():
         return onnx_directory(directory)
-    raise ConfigurationError(
+    raise UnknownModelError(
         f"There is no embedding model {spec!r}.",
         "Say local, openai, openai:MODEL, fastembed:NAME, or the path of a directory that holds"
         " model.onnx.",

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sag_pg.errors import EndpointRefusedError, ModelError
-from sag_pg.models.background_loop import BackgroundLoop
+from sag_pg.errors import EndpointRefusedError, InputRejectedError, ModelError
+from sag_pg.models.background_loop import background_loop
 from sag_pg.models.base import Vector
 from sag_pg.models.endpoint import Endpoint, RequestRejectedError
 from sag_pg.models.prefixes import prefixes_of
@@ -33,12 +33,13 @@ _DIMENSIONS = re.compile(r"dimension|matryoshka", re.IGNORECASE)
 # A text that is refused for its length at fewer characters than that is refused for another reason.
 _MIN_CHARACTERS = 250
 
-# One thread for all models that are not awaited, however many are made.
-_loop = BackgroundLoop()
-
 
 class _UnusableAnswerError(ValueError):
     """Why the vectors of an answer cannot be used."""
+
+
+class _NoDirectionError(_UnusableAnswerError):
+    """The model has no vector for one of the texts."""
 
 
 class OpenAIEmbedding:
@@ -80,7 +81,7 @@ class OpenAIEmbedding:
         Raises:
             ModelError: There is no usable answer.
         """
-        return self._dimensions or _loop.run(self.find_dimensions())
+        return self._dimensions or background_loop.run(self.find_dimensions())
 
     async def find_dimensions(self) -> int:
         """The length of each vector, found out as in `dimensions`.
@@ -103,7 +104,7 @@ class OpenAIEmbedding:
 
     def embed_passages(self, texts: Sequence[str]) -> Vector:
         """As `embed_passages_async`, waiting for the answer."""
-        return _loop.run(self.embed_passages_async(texts))
+        return background_loop.run(self.embed_passages_async(texts))
 
     def embed_question(self, text: str) -> Vector:
         """As `embed_questions_async` for one question, waiting for the answer.
@@ -111,7 +112,7 @@ class OpenAIEmbedding:
         Returns:
             Float32 array of shape (dimensions,) and length 1.
         """
-        vector: Vector = _loop.run(self.embed_questions_async([text]))[0]
+        vector: Vector = background_loop.run(self.embed_questions_async([text]))[0]
         return vector
 
     async def embed_passages_async(self, texts: Sequence[str]) -> Vector:
@@ -127,6 +128,7 @@ class OpenAIEmbedding:
             EndpointRefusedError: The endpoint does not know the key, the model or the dimensions
                 that the settings ask for.
             BudgetExhaustedError: A limit of the run is reached.
+            InputRejectedError: The endpoint or the model takes one of the texts for no text.
             ModelError: A text is blank, or there is no usable answer after all tries.
         """
         return await self._embed(self._passage_prefix, texts)
@@ -189,11 +191,12 @@ class OpenAIEmbedding:
             try:
                 vectors = _read_vectors(answer, len(inputs), self._dimensions)
             except _UnusableAnswerError as error:
-                fault = str(error)
+                fault = error
             else:
                 self._dimensions = vectors.shape[1]
                 return vectors
-        raise ModelError(
+        kind = InputRejectedError if isinstance(fault, _NoDirectionError) else ModelError
+        raise kind(
             f"The embedding model {self._model} gave no usable vectors, asked twice: {fault}.",
             "See which model the endpoint serves under that name; it must keep to one length.",
         )
@@ -230,7 +233,7 @@ def _read_vectors(answer: Any, count: int, dimensions: int | None) -> Vector:
         if any(place is not None for place in places):
             entries = [entry for _, entry in sorted(zip(places, entries, strict=True), key=_place)]
         rows = [np.asarray(entry["embedding"], dtype=np.float64) for entry in entries]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise _UnusableAnswerError("the answer does not hold them as it should") from None
     if len(rows) != count or {*places} not in ({None}, {*range(count)}):
         raise _UnusableAnswerError(f"{len(rows)} came for {count} texts, or in no known order")
@@ -243,7 +246,7 @@ def _read_vectors(answer: Any, count: int, dimensions: int | None) -> Vector:
     vectors = np.stack(rows)
     norms = np.linalg.norm(vectors, axis=1)
     if not np.isfinite(norms).all() or not norms.all():
-        raise _UnusableAnswerError("one of them is zero or not a number")
+        raise _NoDirectionError("one of them is zero or not a number")
     unit: Vector = (vectors / norms[:, np.newaxis]).astype(np.float32)
     return unit
 

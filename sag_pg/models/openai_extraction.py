@@ -2,15 +2,22 @@
 
 import asyncio
 import difflib
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import islice
+from queue import SimpleQueue
 from typing import Any, Final
 
-from sag_pg.errors import BudgetExhaustedError, EndpointRefusedError, ModelError
-from sag_pg.models.background_loop import BackgroundLoop
+from sag_pg.errors import (
+    BudgetExhaustedError,
+    EndpointDownError,
+    EndpointRefusedError,
+    ModelError,
+)
+from sag_pg.models.background_loop import background_loop
 from sag_pg.models.base import ExtractedEntity, Extraction, Passage
 from sag_pg.models.endpoint import Endpoint
 from sag_pg.models.entity_names import (
@@ -98,14 +105,17 @@ class OpenAIExtractor:
         self._endpoint = endpoint
         self._model = model
         self._types = dict(entity_types)
-        self._loop = BackgroundLoop()
         self._rules = load_extractor("rules")
         self._failures_in_a_row = 0
 
     @property
     def name(self) -> str:
-        """The model and the version of the prompt."""
-        return f"openai:{self._model}+{_PROMPT}"
+        """The model, the version of the prompt, and what tells other types than the usual ones."""
+        name = f"openai:{self._model}+{_PROMPT}"
+        if self._types == ENTITY_TYPES:
+            return name
+        types = json.dumps(self._types, sort_keys=True).encode()
+        return f"{name}+types-{hashlib.sha256(types).hexdigest()[:8]}"
 
     def extract(self, passages: Sequence[Passage]) -> list[Extraction]:
         """Extract one event per passage.
@@ -123,20 +133,50 @@ class OpenAIExtractor:
         Raises:
             EndpointRefusedError: The key, the URL or the model's name is wrong.
             BudgetExhaustedError: The tokens or requests of the run are used up.
-            ModelError: Twenty passages in a row got no usable answer.
+            EndpointDownError: Twenty passages in a row got no usable answer.
         """
-        return self._loop.run(self.extract_async(passages))
+        extractions = dict(self.extract_each(passages))
+        return [extractions[index] for index in range(len(passages))]
 
-    async def extract_async(self, passages: Sequence[Passage]) -> list[Extraction]:
-        """As `extract`, for callers that await."""
-        tasks = [asyncio.ensure_future(self._extract(passage)) for passage in passages]
+    def extract_each(
+        self, passages: Sequence[Passage]
+    ) -> Generator[tuple[int, Extraction], None, None]:
+        """As `extract`, one by one as the answers arrive.
+
+        Before an error is raised, the answers to all that was asked are waited for and given.
+
+        Yields:
+            Index of the passage and its extraction.
+        """
+        arrived: SimpleQueue[tuple[int, Extraction] | None] = SimpleQueue()
+        asking = background_loop.start(self._ask_all(passages, arrived.put))
+        asking.add_done_callback(lambda _: arrived.put(None))
         try:
-            return await asyncio.gather(*tasks)
+            while (each := arrived.get()) is not None:
+                yield each
+            asking.result()
         finally:
-            # After an error, whose answer would be for nothing, requests still wait.
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            asking.cancel()
+
+    async def _ask_all(
+        self, passages: Sequence[Passage], give: Callable[[tuple[int, Extraction]], None]
+    ) -> None:
+        """Extract, as many at once as the endpoint takes, until all is done or one raises."""
+        waiting = iter(enumerate(passages))
+        errors: list[Exception] = []
+
+        async def ask() -> None:
+            while not errors and (following := next(waiting, None)) is not None:
+                index, passage = following
+                try:
+                    give((index, await self._extract(passage)))
+                except Exception as error:
+                    errors.append(error)
+
+        at_once = min(len(passages), self._endpoint.settings.model_concurrency)
+        await asyncio.gather(*(ask() for _ in range(at_once)))
+        if errors:
+            raise errors[0]
 
     async def _extract(self, passage: Passage) -> Extraction:
         text = passage.text[:_LONGEST_TEXT]
@@ -164,10 +204,11 @@ class OpenAIExtractor:
         except ModelError as error:
             self._failures_in_a_row += 1
             if self._failures_in_a_row >= _MOST_FAILURES_IN_A_ROW:
-                raise ModelError(
-                    f"{self._model} gave no usable answer for {self._failures_in_a_row} passages"
+                self._failures_in_a_row = 0
+                raise EndpointDownError(
+                    f"{self._model} gave no usable answer for {_MOST_FAILURES_IN_A_ROW} passages"
                     f" in a row, the last time because: {error}",
-                    error.hint or "Run the same command again when it answers; it goes on there.",
+                    error.hint,
                 ) from error
             return replace(self._rules.extract([passage])[0], failure=str(error))
         self._failures_in_a_row = 0
@@ -220,20 +261,23 @@ def _read_answer(answer: Any, passage: Passage, types: Sequence[str]) -> Extract
     content = _statement(answer.get("content"))
     if len(content) > _LONGEST_CONTENT + 2 * len(passage.text):
         content = ""
+    stated = list(_stated_entities(records, _stems(f"{passage.head}\n{passage.text}"), types))
+    # Models that do not keep to the form answer about something else, or with an example.
+    if not stated and any(map(_is_named, records)):
+        raise ValueError("none of the entities stands in the passage")
     return Extraction(
-        tuple(_entities(records, passage, types)),
+        tuple(_entities(stated, passage)),
         event_title=title[:_LONGEST_TITLE] if title and content else None,
         event_text=content or None,
     )
 
 
 def _entities(
-    records: Iterable[Any], passage: Passage, types: Sequence[str]
+    stated_entities: Iterable[ExtractedEntity], passage: Passage
 ) -> Iterator[ExtractedEntity]:
     """Yield the subjects by title and heading, then the model's entities, each name once."""
-    stems = _stems(f"{passage.head}\n{passage.text}")
     by_model: dict[str, ExtractedEntity] = {}
-    for entity in _stated_entities(records, stems, types):
+    for entity in stated_entities:
         by_model.setdefault(name_key(entity.name), entity)
     seen: set[str] = set()
     for name in map(clean_name, subjects(passage)):
@@ -277,6 +321,11 @@ def _stated_entities(
         )
 
 
+def _is_named(record: Any) -> bool:
+    name = _name_of(record)
+    return isinstance(name, str) and is_name(clean_name(name))
+
+
 def _name_of(record: Any) -> Any:
     """The name in an entity, which some models give without anything else."""
     return record.get("name") if isinstance(record, dict) else record
@@ -302,7 +351,7 @@ def _stands_in(name: str, stems: Set[str]) -> bool:
 def _stems(text: str) -> set[str]:
     """The beginnings of the words of a text, and the pairs of its CJK characters."""
     text = text.casefold()
-    stems = {word[:3] for word in _WORD.findall(text)}
+    stems = {word[:4] for word in _WORD.findall(text)}
     for run in _CJK_RUN.findall(text):
         stems.update(run[start : start + 2] for start in range(max(1, len(run) - 1)))
     return stems

@@ -85,7 +85,9 @@ def _read_ranking(answer: Any, count: int) -> tuple[int, ...]:
             and not isinstance(index, bool)
             and 0 <= index < count
             and isinstance(score, int | float)
-            and math.isfinite(score)
+            and not isinstance(score, bool)
+            # Unlike math.isfinite, this takes integers of any length.
+            and -math.inf < score < math.inf
         ):
             scores.setdefault(index, score)
     # Servers are free in the order. Equal scores keep the order of the candidates.

@@ -21,6 +21,9 @@ SettingValue = str | int | float | None
 
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 
+DEFAULT_RETRIES: Final = 5
+DEFAULT_INTERACTIVE_RETRIES: Final = 1
+
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -85,6 +88,11 @@ class Setting:
     def _parse_text(self, text: str, source: str) -> str:
         if not text:
             raise ConfigurationError(f"{source} is empty.", f"It is: {self.meaning}")
+        # It would stand in messages and in what is stored of a run.
+        if not text.isprintable():
+            raise ConfigurationError(
+                f"{source} has characters that cannot be shown.", "Was it pasted with line breaks?"
+            )
         # Neither value is repeated: a URL can hold a password, and a key may have come in place
         # of a variable's name.
         if self.name.endswith("base_url"):
@@ -160,8 +168,12 @@ class ModelSettings:
     model_timeout: float = _setting(
         float, 60.0, "Seconds that one request may take.", minimum=0.001
     )
-    model_retries: int = _setting(
-        int, 5, "Further tries where an endpoint is busy, fails or stays silent.", minimum=0
+    model_retries: int | None = _setting(
+        int,
+        None,
+        "Further tries where an endpoint is busy, fails or stays silent. Else"
+        f" {DEFAULT_RETRIES}, and {DEFAULT_INTERACTIVE_RETRIES} while somebody waits.",
+        minimum=0,
     )
     max_tokens: int | None = _setting(
         int, None, "Tokens that one run may use, in questions and answers."

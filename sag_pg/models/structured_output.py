@@ -7,9 +7,9 @@ so that it is tried: from the strictest form down, once per model, and remembere
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_letters
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -24,11 +24,13 @@ AnswerForm = Literal["json_schema", "json_object", "text"]
 _WEAKER: Mapping[AnswerForm, AnswerForm] = {"json_schema": "json_object", "json_object": "text"}
 
 _PATH = "/chat/completions"
-_FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
 
+# Of an answer that is not JSON as a whole, so much is searched for some. An object is looked for
+# up to the end from many a brace, while others wait for this thread.
+_MOST_SEARCHED = 100_000
 # As much of a useless answer as the model needs to see what was wrong with it.
 _SHOWN_ANSWER = 2000
-# Prose holds few braces; an answer that is nothing but braces is given up.
+# Prose holds few braces and fences; an answer that is nothing but those is given up.
 _MAX_OBJECT_STARTS = 50
 
 
@@ -252,12 +254,16 @@ def _read_objects(text: str, *, only_whole: bool) -> Iterator[dict[str, Any]]:
     text = text.rpartition("</think>")[2].strip()
     if text.startswith("<think>"):
         return
-    for candidate in (text, *_FENCE.findall(text)):
+    searched = text[:_MOST_SEARCHED]
+    # Behind the marks of a fence stands the language, if any.
+    pieces = searched.split("```", _MAX_OBJECT_STARTS)[1:]
+    fenced = (piece.lstrip(ascii_letters) for piece in pieces)
+    for candidate in (text, *fenced):
         value = _decode(candidate)
         if isinstance(value, dict):
             yield value
     if not only_whole:
-        yield from _scan_objects(text)
+        yield from _scan_objects(searched)
 
 
 def _decode(text: str) -> Any:
