@@ -87,7 +87,9 @@ def explain_error(error: psycopg.Error) -> tuple[str, str | None]:
     if error.diag.message_detail is not None:
         message += f"\nDETAIL: {error.diag.message_detail}"
     hint = error.diag.message_hint
-    if hint is None and message.startswith("permission denied for"):
+    if hint is None and message.startswith("permission denied for function"):
+        hint = "Only the owner of sag-pg's schema may do this: connect as that role."
+    elif hint is None and message.startswith("permission denied for"):
         hint = (
             "Ask the owner for membership in sag_reader, to retrieve, or in sag_writer, to ingest."
         )

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 from pgvector import HalfVector
 
 from sag_pg.client import Client
-from sag_pg.errors import BudgetExhaustedError, ConfigurationError, LoadError
+from sag_pg.errors import ConfigurationError, LoadError, ModelError
 from sag_pg.ingest.job import Progress, Report, ingest
 from sag_pg.ingest.loaders import load_paths
 from sag_pg.models.base import EmbeddingModel, Extractor
@@ -166,7 +166,8 @@ def prepare_collection(
 
     Raises:
         LoadError: A passage could not be ingested.
-        BudgetExhaustedError: The budget did not last for all passages. Those that are in stay.
+        ModelError: The budget did not last for all passages, or a model is down. Those that are in
+            stay, and the language model's answers for others.
     """
     key = hashlib.sha256(f"{dataset.digest} {extractor.name}".encode()).hexdigest()[:12]
     name = f"eval {dataset.name} {key}"
@@ -186,9 +187,10 @@ def prepare_collection(
         progress=progress,
     )
     if report.stopped is not None:
-        raise BudgetExhaustedError(
-            f"{report.stopped} {report.added + report.replaced} passages were ingested.",
-            "Run the same command again to go on; an evaluation needs all passages.",
+        raise ModelError(
+            f"{report.stopped} {report.added + report.replaced} passages were ingested before.",
+            "Run the same command again to go on, without paying twice; an evaluation needs all"
+            " passages.",
         )
     if report.failed:
         raise LoadError(

@@ -13,6 +13,9 @@
 \ir ingest/remove_events.sql
 \ir ingest/remove_orphans.sql
 \ir ingest/delete_documents.sql
+\ir ingest/known_answers.sql
+\ir ingest/store_answer.sql
+\ir ingest/forget_answers.sql
 \ir ingest/begin_batch.sql
 \ir ingest/merge_batch.sql
 \ir text/fold_tokens.sql
@@ -44,6 +47,7 @@
 \ir gateway/remove_gateway.sql
 \ir gateway/gateway_secret.sql
 \ir pipeline/elapsed_ms.sql
+\ir pipeline/describe_mode.sql
 \ir pipeline/take_within.sql
 \ir pipeline/lexical_score.sql
 \ir pipeline/relevance.sql

@@ -61,6 +61,8 @@ class Chunk:
     statement: str | None = None
     embedding: Vector | None = None
     chunk_embedding: Vector | None = None
+    # Where the model's answer that it was made of is stored.
+    answer_key: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,9 @@ class Document:
     chunks: Sequence[Chunk]
     title: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    extractor: str | None = None
+    # Whether no model failed for it.
+    is_complete: bool = True
 
     @property
     def content_hash(self) -> bytes:
@@ -101,7 +106,10 @@ def fill_batch(connection: Connection, documents: Iterable[Document]) -> None:
     documents = list(documents)
     cursor = connection.cursor()
     cursor.execute("SELECT sag.begin_batch()")
-    with cursor.copy("COPY pg_temp.sag_batch_document FROM STDIN") as copy:
+    with cursor.copy(
+        "COPY pg_temp.sag_batch_document (document_no, source, title, metadata, content_hash,"
+        " extractor, is_complete) FROM STDIN"
+    ) as copy:
         for no, document in enumerate(documents):
             copy.write_row(
                 (
@@ -110,9 +118,15 @@ def fill_batch(connection: Connection, documents: Iterable[Document]) -> None:
                     document.title,
                     Jsonb(document.metadata),
                     document.content_hash,
+                    document.extractor,
+                    document.is_complete,
                 )
             )
-    with cursor.copy("COPY pg_temp.sag_batch_chunk FROM STDIN") as copy:
+    with cursor.copy(
+        "COPY pg_temp.sag_batch_chunk (document_no, ordinal, heading_path, content, start_offset,"
+        " end_offset, chunk_embedding, event_title, event_content, event_embedding,"
+        " answer_key) FROM STDIN"
+    ) as copy:
         for no, document in enumerate(documents):
             offset = 0
             for ordinal, chunk in enumerate(document.chunks):
@@ -128,6 +142,7 @@ def fill_batch(connection: Connection, documents: Iterable[Document]) -> None:
                         chunk.title,
                         chunk.statement,
                         literal(chunk.embedding),
+                        chunk.answer_key,
                     )
                 )
                 offset += len(chunk.content)

@@ -125,6 +125,9 @@ sag-pg gateway install
 sag-pg serve
 ```
 
+A gateway on another machine is reached with TLS (`--sslmode verify-full`). Installed again, the
+database keeps the password and all that is not given.
+
 From then on `sag_retrieve('question')` searches vectors for every member of `sag_reader`, in a
 read-only transaction and on a hot standby too, which looks for the gateway at the same address. Two
 parameters say what models do; like all parameters they can be set for a call, for a collection and
@@ -145,18 +148,34 @@ FROM sag_retrieve('Who acquired Company B?', options => '{"choose": "model"}');
 SELECT jsonb_pretty(sag.gateway_status());
 ```
 
-`sag_embed('Who acquired Company B?')` is the vector alone.
+`sag_embed` gives the vector alone. In a query it stands in brackets, so that the gateway is asked
+once: without them that is so only where an index is searched, and else it is asked for each row.
 
-All calls of a retrieval together take no longer than `gateway_timeout`. What fails is done without
-a model: a warning says why, the trace says it in rank 0 of the stage, and `mode` names it in
-brackets, as in `lexical (gateway failed)`. The option `strict` makes an error of it. Cancelling the
-query ends the call. Each session keeps one connection to the gateway, called `sag_gateway` and a
-number in `dblink_get_connections()`, and opens it again when it has died. While a connection is
-being opened, dblink knows no time limit: of a gateway that accepts it and then says nothing, only
-`statement_timeout` ends the wait.
+```sql
+SELECT title
+FROM sag.event
+ORDER BY embedding <=> (SELECT sag_embed('Who acquired Company B?'))
+LIMIT 5;
+```
+
+The answers of all calls of a retrieval are waited for no longer than `gateway_timeout`. What fails
+is done without a model: a warning says why, the trace says it in rank 0 of the stage, and `mode`
+names it in brackets, as in `lexical (gateway failed)`. The option `strict` makes an error of it.
+Cancelling the query ends the call. Each session keeps one connection to the gateway, called
+`sag_gateway` and a number in `dblink_get_connections()`, and opens it again when it has died.
+
+While a connection is being opened, `gateway_timeout` does not hold, for dblink knows no limit
+there. A gateway that is down refuses at once; one that accepts the connection and then says
+nothing, because it is frozen, holds a new session up, and a session that was cancelled while it
+waited for it. Only `statement_timeout` ends that, with an error and no fallback, so set it for
+those who retrieve: `ALTER ROLE alice SET statement_timeout = '30s'`.
 
 The password is random, made in the database, and shown to the owner of the foreign server alone;
 `sag-pg gateway rotate` changes it. A dump taken by the owner or a superuser has it in it.
+
+A kept connection is its session's: `dblink_send_query` takes it under any role that the session has
+later. So a `SECURITY DEFINER` function that retrieves for users who may not use the gateway leaves
+them one, by which they can ask its models; `dblink_disconnect` at its end takes it away.
 
 ## Seeing where the time goes
 

@@ -176,14 +176,17 @@ def test_embedded_server_is_not_led_astray_by_libpqs_variables(data_dir: Path) -
     assert (result.stdout, result.stderr) == ("sag\n", "")
 
 
-def test_psql_gets_the_password_by_its_environment(tmp_path: Path, embedded_server: Server) -> None:
+def test_psql_gets_the_connection_by_its_environment(tmp_path: Path) -> None:
     # Stands in for psql on the PATH and shows what it was given.
     fake = tmp_path / "psql"
-    fake.write_text('#!/bin/sh\necho "$PGPASSWORD"\nprintf "%s\\n" "$@"\n')
+    fake.write_text(
+        '#!/bin/sh\necho "$PGPASSWORD $PGUSER $PGHOST $PGDATABASE $PGSSLMODE"\n'
+        'printf "%s\\n" "$@"\n'
+    )
     fake.chmod(0o755)
     result = sag_pg(
         "--database-url",
-        "postgresql://me:hunter%202@db/app?sslmode=require",
+        "postgresql://me:hunter%202@db/app?sslmode=require&keepalives_idle=7",
         "psql",
         "-c",
         "SELECT 1",
@@ -191,12 +194,27 @@ def test_psql_gets_the_password_by_its_environment(tmp_path: Path, embedded_serv
         environment={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )
     assert result.stdout.splitlines() == [
-        "hunter 2",
-        "--dbname=user=me dbname=app host=db sslmode=require",
+        "hunter 2 me db app require",
+        "--dbname=keepalives_idle=7",
+        "--set=SHOW_CONTEXT=never",
         "-c",
         "SELECT 1",
         "-h",
     ]
+
+
+def test_psqls_own_options_go_first(embedded_server: Server) -> None:
+    for option, value, shown in (("-U", "nobody_at_all", "role"), ("-d", "no such", "database")):
+        result = sag_pg(
+            *("--database-url", embedded_server.url("postgres")),
+            *("psql", "-X", option, value, "-c", "SELECT 1"),
+        )
+        assert result.returncode == 2
+        assert f'{shown} "{value}" does not exist' in result.stderr
+    result = sag_pg(
+        "--database-url", embedded_server.url("postgres"), "psql", "-Xc", "SELECT sag.none()"
+    )
+    assert "CONTEXT" not in result.stderr
 
 
 def test_psql_reads_libpqs_variables_itself(embedded_server: Server) -> None:

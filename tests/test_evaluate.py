@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import TEST_DATA
 from gateway_process import GatewayProcess
+from model_server import ModelServer
 
 from sag_pg import config, migrate
 from sag_pg.cli import main
@@ -100,6 +101,21 @@ def test_an_interrupted_ingest_is_completed(database_url: str, small_set: Path) 
         assert held.embeddings == held.events == 4
 
 
+def test_a_budget_that_ends_the_ingest_ends_the_evaluation(
+    database_url: str, small_set: Path
+) -> None:
+    with ModelServer() as server:
+        arguments = ("--embedding", "none", "--extractor", "openai:m", "--base-url", server.url)
+        command = ["--database-url", database_url, "eval", str(small_set), *arguments]
+        stopped = CliRunner().invoke(main, [*command, "--max-requests", "3"])
+        assert stopped.exit_code == 1
+        assert "The limit of 3 requests is reached." in stopped.stderr
+        assert "0 passages were ingested" in stopped.stderr
+        assert "Run the same command again" in stopped.stderr
+        done = run_eval(database_url, str(small_set), *arguments, "--max-requests", "1")
+        assert done["ingest"]["added"] == server.count() == 4
+
+
 def test_options_reach_the_database(database_url: str, small_set: Path) -> None:
     arguments = ["--embedding", "none", "--extractor", "rules", "--method", "sag"]
     outcome = run_eval(
@@ -135,7 +151,7 @@ def test_gateway_is_sag_with_the_question_alone(
     assert found["gateway"]["recall"] == found["sag"]["recall"]
     assert found["gateway"]["stages"] == found["sag"]["stages"]
     assert (found["sag"]["cached"], found["gateway"]["cached"]) == (0, 0)
-    assert "answers that the gateway remembered: 2" in shown.stdout
+    assert "answers to gateway that the gateway remembered: 2" in shown.stdout
 
 
 def test_embedding_is_needed_for_vectors(database_url: str, small_set: Path) -> None:

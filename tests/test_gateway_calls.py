@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model_server import GOOD, INVALID_JSON, ModelServer, answer, silence, status
+from model_server import EMBEDDING_MODEL, GOOD, INVALID_JSON, ModelServer, answer, silence, status
 from running_gateway import captured_log, language_models
 
 from sag_pg.gateway.cache import AnswerCache
@@ -18,7 +18,9 @@ from sag_pg.gateway.metrics import CallMetrics
 from sag_pg.gateway.refusal import RefusedError
 from sag_pg.gateway.statement import Call
 from sag_pg.models.budget import Usage
+from sag_pg.models.load import load_embedding_model
 from sag_pg.models.local_embedding import bge_small_en
+from sag_pg.models.settings import ModelSettings
 from sag_pg.models.threaded_embedding import ThreadedEmbedding
 
 QUESTION = "Who directed the film Alpha Beta?"
@@ -34,6 +36,12 @@ def embedding() -> ThreadedEmbedding:
 def server() -> Iterator[ModelServer]:
     with ModelServer() as server:
         yield server
+
+
+def endpoint_embedding(server: ModelServer) -> Any:
+    """The real provider of embeddings, which has not asked its endpoint for anything yet."""
+    settings = ModelSettings.from_environment({}, base_url=server.url, model_retries=0)
+    return load_embedding_model(f"openai:{EMBEDDING_MODEL}", settings)
 
 
 class Session:
@@ -196,11 +204,67 @@ def test_a_failed_half_is_a_warning_and_is_tried_again(
 ) -> None:
     models = Models(embedding, language_models(server.url).reader)
     server.script("question_entities", INVALID_JSON, INVALID_JSON, GOOD)
-    first, second = Session(models).ask(understand(entities=True), understand(entities=True))
+    session = Session(models)
+    with captured_log() as lines:
+        first, second, status = session.ask(
+            understand(entities=True), understand(entities=True), ("status", None)
+        )
     assert first["embedding"] is not None
     assert first["entities"] == []
-    assert len(first["warnings"]) == 1 and "58000" in first["warnings"][0]
+    # It counts as an error, and the log says of which part.
+    assert status["calls"]["understand"]["errors"] == 1
+    failed, whole = [line for line in lines() if line["event"] == "call"][:2]
+    assert failed["failed_parts"] == [
+        {"part": "entities", "sqlstate": "58000", "reason": "ModelError"}
+    ]
+    assert "failed_parts" not in whole
+    (warning,) = first["warnings"]
+    assert (warning["part"], warning["sqlstate"]) == ("entities", "58000")
+    assert "no usable answer" in warning["message"] and warning["hint"]
     assert second["entities"] and second["warnings"] == []
+
+
+def test_names_that_cannot_be_embedded_come_without_vectors(server: ModelServer) -> None:
+    server.always("embedding", status(500))
+    models = Models(endpoint_embedding(server), language_models(server.url).reader)
+    (understood,) = Session(models).ask(understand(entities=True))
+    assert understood["entities"]
+    assert {entity["embedding"] for entity in understood["entities"]} == {None}
+    assert understood["embedding"] is understood["embedding_reason"] is None
+    parts = [warning.pop("part") for warning in understood["warnings"]]
+    assert parts == ["entity_embeddings", "embedding"]
+    for warning in understood["warnings"]:
+        assert warning.keys() == {"sqlstate", "message", "hint"}
+        assert warning["sqlstate"] == "58000"
+
+
+def test_when_all_halves_fail_both_say_why(server: ModelServer) -> None:
+    server.always("embedding", status(500))
+    session = Session(Models(endpoint_embedding(server)))
+    with captured_log() as lines:
+        (refused,) = session.ask(understand(entities=True))
+    # Of the two, that of the embedding, which the retrieval misses more.
+    assert refused.sqlstate == "58000"
+    assert "500" in str(refused) and "no language model" in str(refused)
+    assert lines()[-1]["reason"] == "ModelError"
+
+
+def test_the_length_of_vectors_is_not_asked_for_beforehand(server: ModelServer) -> None:
+    server.always("embedding", status(500))
+    language = language_models(server.url)
+    models = Models(endpoint_embedding(server), language.reader, language.chooser)
+    session = Session(models)
+    assert session.status()["dimensions"] is None
+    assert server.count() == 0
+    understood, chosen = session.ask(understand(entities=True), choose())
+    assert understood["entities"] and understood["dimensions"] is None
+    assert chosen["chosen"]
+    server.always("embedding", GOOD)
+    (understood,) = session.ask(understand(entities=True))
+    assert understood["dimensions"] == len(understood["embedding"]) == server.dimensions
+    assert session.status()["dimensions"] == server.dimensions
+    # Where it is known otherwise, it is told at once.
+    assert Session(Models(models.embedding, dimensions=7)).status()["dimensions"] == 7
 
 
 def test_when_all_halves_fail_the_call_fails(server: ModelServer) -> None:
@@ -217,7 +281,8 @@ def test_a_slow_language_model_costs_its_half_only(
     session = Session(models, Limits(call_seconds=20))
     (understood,) = session.ask(understand(entities=True, timeout_ms=500))
     assert understood["embedding"] is not None
-    assert "in time" in understood["warnings"][0]
+    assert "in time" in understood["warnings"][0]["message"]
+    assert "gateway_timeout" in understood["warnings"][0]["hint"]
 
 
 @pytest.mark.parametrize(("seconds", "timeout_ms"), [(0.2, 25_000), (25, 200)])
@@ -237,6 +302,9 @@ def test_choices_are_numbers_from_one(server: ModelServer) -> None:
     assert chosen["chosen"] == [4, 2]
     assert single["chosen"] == [1]
     assert server.count("choice") == 1
+    # One that needs no choice is no answer out of the cache.
+    calls = session.status()["calls"]["choose"]
+    assert (calls["count"], calls["cache_hits"]) == (2, 0)
 
 
 def test_a_model_sees_no_more_than_the_beginning_of_a_candidate(server: ModelServer) -> None:

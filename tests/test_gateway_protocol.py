@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -311,6 +312,34 @@ def test_the_last_known_keys_serve_while_the_database_is_away() -> None:
     assert PASSWORD not in str(line)
 
 
+def test_a_database_that_says_nothing_holds_no_login_up() -> None:
+    async def run() -> None:
+        answers = asyncio.Event()
+        password = PASSWORD
+
+        async def read_password() -> str:
+            await answers.wait()
+            return password
+
+        secret = Secret(read_password)
+        answers.set()
+        known = await secret.keys()
+        answers.clear()
+        started = time.monotonic()
+        # What is known serves, for one and for many, long before the reading is given up.
+        assert await secret.keys() is known
+        assert set(await asyncio.gather(*(secret.keys() for _ in range(20)))) == {known}
+        assert time.monotonic() - started < 3
+        # It was not given up, so that an answer that comes late counts.
+        password = "another"
+        answers.set()
+        keys = await secret.keys()
+        assert keys is not None
+        _log_in(Exchange("SCRAM-SHA-256", keys, None), password)
+
+    asyncio.run(run())
+
+
 def _log_in(exchange: Exchange, password: str) -> None:
     client = scramp.ScramClient(["SCRAM-SHA-256"], "any", password)
     client.set_server_first(exchange.first(client.get_client_first().encode()).decode())
@@ -408,6 +437,9 @@ class OneService:
     def cancel(self, process_id: int, key: bytes) -> None:
         pass
 
+    def release(self, session: Session) -> None:
+        pass
+
     async def converse(self, stream: bytes, *, logs_in: bool) -> bytes:
         """Send bytes to a session, and return what it has to say until it ends."""
         ours, theirs = socket.socketpair()
@@ -485,6 +517,21 @@ def test_noise_is_answered_or_ends_the_connection() -> None:
             answer = runner.run(one.converse(good, logs_in=True))
             assert [kind for kind, _ in messages_in(answer)] == [b"T", b"D", b"C", b"Z"]
         assert process.memory_info().rss - memory < 200 * 1024 * 1024
+
+
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ENETDOWN])
+def test_a_connection_that_the_system_gives_up_is_lost(number: int) -> None:
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            reader, writer = await asyncio.open_connection(sock=theirs)
+            # As the transport does when reading fails.
+            reader.set_exception(OSError(number, os.strerror(number)))
+            await Session(1, reader, writer, OneService().service, needs_tls=False).run()
+
+    with captured_log() as lines:
+        asyncio.run(run())
+    assert [line["event"] for line in lines()] == ["connection_lost"]
 
 
 def test_a_newer_client_is_told_what_is_spoken_here() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import json
 import os
@@ -27,7 +28,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
-from model_server import GOOD, ModelServer, silence
+from model_server import EMBEDDING_MODEL, GOOD, ModelServer, silence
+from pygwire.messages import DataRow
 from running_gateway import (
     PASSWORD,
     USER,
@@ -268,6 +270,63 @@ def test_a_crowd_of_silent_clients_keeps_nobody_out(gateway: RunningGateway) -> 
             assert state(connection)["connections"] == 1
 
 
+def test_the_log_counts_a_crowd_once_a_second() -> None:
+    limits = Limits(max_connections=2)
+    with (
+        RunningGateway(limits=limits) as gateway,
+        captured_log() as lines,
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(100):
+            stack.enter_context(gateway.socket())
+        # Another server of this process may have had a crowd too.
+        wait_until(lambda: sum(line.get("connections", 0) for line in lines()) >= 98)
+        crowded = [line for line in lines() if line["event"] == "crowded_out"]
+        assert len(crowded) < 20
+
+
+def test_who_has_been_refused_takes_nobodys_place() -> None:
+    with (
+        RunningGateway(limits=Limits(max_connections=2)) as gateway,
+        contextlib.ExitStack() as stack,
+    ):
+        early = stack.enter_context(gateway.socket())
+        early.sendall(startup_message()[:10])
+        for _ in range(20):
+            noisy = stack.enter_context(gateway.socket())
+            noisy.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            # Refused; the connection stays for a moment, so that this is not lost.
+            assert noisy.recv(1) == b"E"
+        early.sendall(startup_message()[10:])
+        assert early.recv(1) == b"R"
+
+
+def test_an_answer_that_waits_for_its_reader_is_in_memory_once() -> None:
+    texts = [f"word {number}" for number in range(256)]
+    query = message(b"Q", statement("embed", texts=texts) + b"\0")
+    count = 8
+    with (
+        RunningGateway(Models(ThreadedEmbedding(bge_small_en()))) as gateway,
+        gateway.connect() as reading,
+        contextlib.ExitStack() as stack,
+    ):
+        size = len(json.dumps(ask(reading, "embed", texts=texts)))
+        writers = []
+        for _ in range(count):
+            client = stack.enter_context(gateway.connect())
+            # The system takes some of the first answers; the next one waits.
+            os.set_blocking(client.fileno(), False)
+            with contextlib.suppress(BlockingIOError):
+                os.write(client.fileno(), query * 40)
+            writers.append(gateway.server._admitted[client.info.backend_pid].writer)
+        waiting = [writer.transport.get_write_buffer_size for writer in writers]
+        wait_until(lambda: all(waits() > 0 for waits in waiting), 60)
+        held = [item for item in gc.get_objects() if isinstance(item, DataRow) and item.columns]
+        assert held == []
+        assert all(waits() <= size * 2 for waits in waiting)
+        assert state(reading)["connections"] == count + 1
+
+
 def is_closed(raw: socket.socket) -> bool:
     """Whether the server has closed a connection."""
     raw.setblocking(False)
@@ -361,6 +420,44 @@ def test_when_the_client_leaves_the_call_ends(model_server: ModelServer, farewel
             assert state(other)["running"] == 0
 
 
+def test_when_the_client_leaves_the_call_ends_whatever_came_meanwhile(
+    model_server: ModelServer,
+) -> None:
+    model_server.script("choice", silence(30))
+    with RunningGateway(language_models(model_server.url)) as gateway:
+        connection = gateway.connect()
+        os.write(connection.fileno(), message(b"Q", statement("choose", **CHOICE) + b"\0"))
+        wait_until(lambda: model_server.count("choice") == 1)
+        os.write(connection.fileno(), message(b"Q", b"SELECT status()\0") * 3 + message(b"X"))
+        connection.close()
+        wait_until(lambda: model_server.aborted == 1)
+        with gateway.connect() as other:
+            wait_until(lambda: state(other)["connections"] == 1)
+
+
+def test_what_comes_too_early_is_bounded(model_server: ModelServer) -> None:
+    model_server.script("choice", silence(30))
+    with (
+        RunningGateway(language_models(model_server.url)) as gateway,
+        gateway.connect() as connection,
+        plain(connection) as raw,
+        gateway.connect() as other,
+    ):
+        raw.sendall(message(b"Q", statement("choose", **CHOICE) + b"\0"))
+        wait_until(lambda: model_server.count("choice") == 1)
+        flood = message(b"Q", b"SELECT 1\0") * 1000
+        raw.setblocking(False)
+        sent, until = 0, time.monotonic() + 2
+        while sent < 50_000_000 and time.monotonic() < until:
+            with contextlib.suppress(BlockingIOError):
+                sent += raw.send(flood)
+        # The system's buffers are full, and the gateway takes no more.
+        assert sent < 50_000_000
+        (session,) = (s for s in gateway.server._admitted.values() if s.is_busy)
+        assert len(session._early) == 100
+        assert state(other)["running"] == 1
+
+
 def test_a_query_that_comes_too_early_waits_for_its_turn(model_server: ModelServer) -> None:
     model_server.delay = 0.3
     with (
@@ -447,6 +544,11 @@ def test_at_shutdown_a_call_that_takes_too_long_is_ended(model_server: ModelServ
         with pytest.raises(psycopg.errors.AdminShutdown):
             future.result(timeout=15)
         wait_until(lambda: model_server.aborted == 1)
+
+
+def test_at_shutdown_the_longest_call_may_come_to_its_end() -> None:
+    assert Limits().grace_seconds == 30
+    assert Limits(call_seconds=120).grace_seconds == 120
 
 
 def wait_for_end(connection: psycopg.Connection[Any]) -> None:
@@ -647,17 +749,30 @@ def test_a_port_that_is_taken_is_named(gateway: RunningGateway) -> None:
         Listening(host=None).check()
 
 
+def test_a_host_that_is_unknown_is_named() -> None:
+    with (
+        pytest.raises(
+            ConfigurationError, match=r"Cannot listen at no such host, port 0: \w"
+        ) as caught,
+        RunningGateway(listening=Listening("no such host", 0, is_insecure=True)),
+    ):
+        pass
+    assert "Unknown error" not in str(caught.value)
+
+
 # The command
 
 
 class Serving:
     """A process `sag-pg serve` with a gateway installed in a database."""
 
-    def __init__(self, database_url: str, *arguments: str, **environment: str) -> None:
+    def __init__(
+        self, database_url: str, *arguments: str, installed_port: str = "1", **environment: str
+    ) -> None:
         self.database_url = database_url
         self.lines: list[dict[str, Any]] = []
         self.text = ""
-        invoke(database_url, "gateway", "install", "--port", "1")
+        invoke(database_url, "gateway", "install", "--port", installed_port)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sag_pg", "serve", "--port", "0", *arguments],
             env={**os.environ, "DATABASE_URL": database_url, **environment},
@@ -792,6 +907,103 @@ def test_the_command_goes_on_while_its_database_is_away(database_url: str) -> No
             psycopg.connect(**where, password=password)
 
 
+def test_a_frozen_database_lets_clients_in(database_url: str) -> None:
+    with (
+        Serving(database_url, "--embedding", "none") as serving,
+        psycopg.connect(database_url, autocommit=True) as connection,
+    ):
+        where = {"host": "127.0.0.1", "port": serving.port, "user": USER}
+        password = password_of(database_url)
+        psycopg.connect(**where, password=password).close()
+        ((backend,),) = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'sag-pg serve'"
+        ).fetchall()
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            for _ in range(3):
+                psycopg.connect(**where, password=password).close()
+            # To log in has 10 s.
+            assert time.monotonic() - started < 5
+            # The connection is given up, and over a new one the database answers.
+            invoke(database_url, "gateway", "rotate")
+            new = password_of(database_url)
+
+            def is_known() -> bool:
+                try:
+                    psycopg.connect(**where, password=new).close()
+                except psycopg.OperationalError:
+                    return False
+                return True
+
+            wait_until(is_known)
+            assert serving.events("secret_unreadable")
+        finally:
+            os.kill(backend, signal.SIGCONT)
+        serving.process.send_signal(signal.SIGTERM)
+        assert serving.wait() == 0
+        assert not serving.events("loop_error") and not serving.events("internal_error")
+
+
+def test_the_command_starts_while_the_endpoint_of_embeddings_is_away(
+    database_url: str, model_server: ModelServer
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    environment = {
+        "SAG_PG_BASE_URL": model_server.url,
+        "SAG_PG_CHAT_MODEL": "test-chat",
+        "SAG_PG_EMBEDDING_BASE_URL": f"http://127.0.0.1:{port}/v1",
+        "SAG_PG_EMBEDDING": f"openai:{EMBEDDING_MODEL}",
+        "SAG_PG_MODEL_RETRIES": "0",
+        "SAG_PG_SERVE_MAX_CALLS": "3",
+        "SAG_PG_SERVE_CALL_TIMEOUT": "45.5",
+    }
+    with (
+        Serving(database_url, **environment),
+        psycopg.connect(database_url, autocommit=True) as connection,
+    ):
+        status = call(connection, "status", {}, 5000)
+        assert status["dimensions"] is None
+        assert (status["limits"]["max_calls"], status["limits"]["call_seconds"]) == (3, 45.5)
+        question = {"question": "is Alice here?", "embed": True, "entities": True}
+        understood = call(connection, "understand", question, 10_000)
+        assert [entity["name"] for entity in understood["entities"]] == ["Alice"]
+        assert {warning["part"] for warning in understood["warnings"]} == {
+            "embedding",
+            "entity_embeddings",
+        }
+        request = {"question": "x", "candidates": CANDIDATES, "limit": 1}
+        assert call(connection, "choose", request, 10_000)["chosen"]
+        connection.execute("SELECT sag.set_embedding_space(%s, 32)", [f"openai:{EMBEDDING_MODEL}"])
+    # Of the vectors that are there, the length is known.
+    with (
+        Serving(database_url, **environment) as serving,
+        psycopg.connect(database_url, autocommit=True) as connection,
+    ):
+        assert call(connection, "status", {}, 5000)["dimensions"] == 32
+        assert not serving.events("embedding_model_misfit")
+
+
+@pytest.mark.parametrize(
+    ("model", "dimensions"), [("another", "32"), (f"openai:{EMBEDDING_MODEL}", "16")]
+)
+def test_a_misfit_is_seen_without_the_endpoint(
+    database_url: str, model: str, dimensions: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("SELECT sag.set_embedding_space(%s, %s)", [model, int(dimensions)])
+    with Serving(
+        database_url,
+        SAG_PG_BASE_URL="http://127.0.0.1:1/v1",
+        SAG_PG_EMBEDDING=f"openai:{EMBEDDING_MODEL}",
+        SAG_PG_EMBEDDING_DIMENSIONS="32",
+    ) as serving:
+        (warning,) = serving.events("embedding_model_misfit")
+        assert model in warning["message"] and dimensions in warning["message"]
+        assert "--embedding" in warning["hint"]
+
+
 def test_a_second_signal_ends_running_calls(database_url: str, model_server: ModelServer) -> None:
     model_server.script("choice", silence(30))
     with (
@@ -833,6 +1045,16 @@ def test_the_command_says_what_is_missing(database_url: str, tmp_path: Path) -> 
     assert "--tls-cert and --tls-key go together" in refuse("serve", "--tls-key", "x")
     assert "There is no directory" in refuse("serve", "--socket-dir", str(tmp_path / "none"))
     assert "nowhere to listen" in refuse("serve", "--host", "")
+
+
+def test_an_address_that_does_not_fit_is_warned_of(database_url: str) -> None:
+    with Serving(database_url) as serving:
+        (warning,) = serving.events("address_misfit")
+        assert "127.0.0.1, port 1, and" in warning["message"]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    with Serving(database_url, "--port", port, installed_port=port) as serving:
+        assert serving.events("address_misfit") == []
 
 
 def test_a_model_that_does_not_fit_is_warned_of(database_url: str) -> None:

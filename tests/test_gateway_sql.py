@@ -4,7 +4,9 @@ The gateway is the real one, `sag-pg serve` in a process of its own that can be 
 killed. It embeds with the local model, and its language model is tests/model_server.py.
 """
 
+import asyncio
 import importlib.util
+import json
 import os
 import secrets
 import signal
@@ -22,13 +24,29 @@ from click.testing import CliRunner
 from conftest import Server
 from corpus import column, fresh_database, merge, passage, value
 from gateway_process import GatewayProcess
-from model_server import CHAT_MODEL, EMPTY, GOOD, ModelServer, answer, silence, status
+from model_server import (
+    CHAT_MODEL,
+    EMBEDDING_MODEL,
+    EMPTY,
+    GOOD,
+    ModelServer,
+    answer,
+    silence,
+    status,
+)
 from psycopg import errors, sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
+from running_gateway import RunningGateway, language_models
 
 from sag_pg import cli, embedded
-from sag_pg.models.local_embedding import load_embedding_model
+from sag_pg.cli.database import _gateway_lines
+from sag_pg.gateway.calls import Models
+from sag_pg.gateway.limits import Limits
+from sag_pg.models.load import load_embedding_model
+from sag_pg.models.local_embedding import bge_small_en
+from sag_pg.models.settings import ModelSettings
+from sag_pg.models.threaded_embedding import ThreadedEmbedding
 
 pytestmark = pytest.mark.skipif(
     any(
@@ -410,6 +428,11 @@ def test_after_a_savepoint_and_under_another_role(owner: Client) -> None:
     owner.connection.execute("REVOKE USAGE ON FOREIGN SERVER sag_gateway FROM sag_reader")
     owner.connection.execute("SET LOCAL ROLE sag_reader")
     assert owner.mode() == "lexical (no gateway)"
+    with (
+        pytest.raises(errors.ObjectNotInPrerequisiteState, match="that sag_reader may use"),
+        owner.connection.transaction(),
+    ):
+        owner.mode(strict=True)
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match="may use"):
         value(owner.connection, "SELECT sag_embed('x')")
 
@@ -433,6 +456,89 @@ def test_leaves_no_settings_behind(owner: Client, models: ModelServer, scope: st
     assert settings() == before
     assert owner.mode("acme founder " * 5000) == "lexical (gateway failed)"
     assert settings() == before
+
+
+def answers(owner: Client, answer: Any) -> None:
+    """Let every call of the owner's transaction have this answer."""
+    owner.connection.execute(
+        sql.SQL(
+            "CREATE OR REPLACE FUNCTION"
+            " sag.call_gateway(call text, request jsonb, timeout_ms integer) RETURNS jsonb"
+            " LANGUAGE sql AS $$ SELECT {}::jsonb $$"
+        ).format(json.dumps(answer))
+    )
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {},
+        {"embedding": None},
+        {"embedding": {"a": 1}},
+        {"embedding": "x"},
+        {"embedding": [1, 2], "dimensions": 2},
+        {"embedding": [1, "x"], "model": "m", "dimensions": 2},
+        {"warnings": [None]},
+        {"warnings": [""]},
+        {"warnings": [{"part": "", "message": "", "hint": "", "sqlstate": ""}]},
+        {"entities": "x"},
+        {"entities": {"name": "x"}},
+        {"entities": None},
+        {"entities": [{"name": "x", "embedding": "y"}]},
+    ],
+)
+def test_an_answer_of_the_wrong_shape_is_a_fault(owner: Client, strange: Any) -> None:
+    vector = value(owner.connection, "SELECT sag_embed('x')")
+    good = {"model": "bge-small-en-v1.5", "dimensions": 384, "embedding": json.loads(str(vector))}
+    part = next(iter(strange), "embedding")
+    answers(owner, strange if part == "embedding" else {"entities": [], **good, **strange})
+    options = {"understand": "embedding" if part == "embedding" else "model"}
+    assert " failed)" in owner.mode(**options)
+    assert len(owner.warnings) == 1
+    assert not owner.warnings[0].endswith(": ")
+    assert "scalar" not in owner.warnings[0]
+    with pytest.raises(errors.ProtocolViolation):
+        owner.mode(strict=True, **options)
+
+
+@pytest.mark.parametrize("strange", [{}, {"chosen": None}, {"chosen": "x"}, {"chosen": {"1": 1}}])
+def test_a_choice_of_the_wrong_shape_is_a_fault(owner: Client, strange: Any) -> None:
+    answers(owner, strange)
+    options = {"understand": "sql", "choose": "model"}
+    assert owner.mode(**options) == "lexical (choice failed)"
+    assert owner.warnings == ["the rank stands: the gateway gave no choice"]
+    with pytest.raises(errors.ProtocolViolation):
+        owner.mode(strict=True, **options)
+
+
+def test_a_bad_vector_is_not_repeated_in_the_message(owner: Client) -> None:
+    answers(owner, {"embedding": ["x" * 5000], "model": "m", "dimensions": 1})
+    with pytest.raises(errors.ProtocolViolation) as caught:
+        owner.mode(strict=True)
+    assert "pgvector says" in str(caught.value.diag.message_detail)
+    assert len(str(caught.value.diag.message_detail)) < 400
+
+
+def test_what_the_gateway_would_refuse_is_not_sent(reader: Client) -> None:
+    assert reader.mode(strict=True) == "vector and lexical"
+    before = reader.status()["status"]["calls"]
+    long = "x" * 32_769
+    for query in (
+        "SELECT sag_embed(%s)",
+        "SELECT FROM sag_retrieve(%s, options => '{\"strict\": true}')",
+    ):
+        with pytest.raises(errors.ProgramLimitExceeded, match="32768 characters"):
+            reader.connection.execute(query.encode(), (long,))
+    call = "SELECT sag.call_gateway(%s, %s, %s)"
+    for arguments in (("embed", None, 1000), ("status", Jsonb({}), None)):
+        with pytest.raises(errors.NullValueNotAllowed):
+            reader.connection.execute(call, arguments)
+    after = reader.status()["status"]["calls"]
+    for name in ("understand", "embed"):
+        assert after[name]["count"] == before[name]["count"]
+    # The longest that it takes, and a time limit that is longer than its own.
+    request = Jsonb({"texts": ["x " * 16_384]})
+    assert value(reader.connection, call, "embed", request, 2_000_000_000)["dimensions"] == 384
 
 
 # The language model.
@@ -466,6 +572,22 @@ def test_candidates_are_bounded(reader: Client, models: ModelServer) -> None:
     reader.mode(fresh_question(), choose="model", choose_candidate_limit=3, strict=True)
     shown = str(models.bodies("choice")[-1]["messages"])
     assert sum(title in shown for title, *_ in TEXTS.values()) <= 5
+
+
+def test_no_choice_is_asked_for_without_words_or_among_one(
+    reader: Client, models: ModelServer
+) -> None:
+    calls = reader.status()["status"]["calls"]
+    vector = value(reader.connection, "SELECT sag_embed(%s)", QUESTION)
+    options = {"choose": "model", "understand": "model", "strict": True}
+    for question in ("", "  ", "\t\n"):
+        assert reader.mode(question, embedding=vector, **options) == "vector and lexical"
+    assert reader.mode("\t\n", entities=["Globex"], **options) == "lexical"
+    mode = reader.mode(understand="sql", choose="model", choose_candidate_limit=1, strict=True)
+    assert mode == "lexical"
+    after = reader.status()["status"]["calls"]
+    for name in ("choose", "understand"):
+        assert after[name]["count"] == calls[name]["count"]
 
 
 def test_one_candidate_needs_no_call(reader: Client, models: ModelServer) -> None:
@@ -526,6 +648,86 @@ def test_entities_that_fail(reader: Client, models: ModelServer) -> None:
     vector = value(reader.connection, "SELECT sag_embed('x')")
     mode = reader.mode(question, understand="model", embedding=vector)
     assert mode == "vector and lexical (gateway failed)"
+
+
+def test_each_part_that_fails_has_its_reason(owner: Client, models: ModelServer) -> None:
+    """The endpoint embeds as well here, so that all parts can fail."""
+    settings = ModelSettings.from_environment({}, base_url=models.url, model_retries=0)
+    embedding: Any = load_embedding_model(f"openai:{EMBEDDING_MODEL}", settings)
+    known = language_models(models.url)
+    secret = value(owner.connection, "SELECT password FROM sag.gateway_secret()")
+    owner.connection.execute(
+        "UPDATE sag.embedding_space SET model = %s", (f"openai:{EMBEDDING_MODEL}",)
+    )
+    # Each question has the same names.
+    limits = Limits(cache_bytes=0)
+    with RunningGateway(Models(embedding, known.reader), limits=limits) as gateway:
+        gateway.password = secret
+        owner.connection.execute("SELECT sag.install_gateway(port => %s)", (gateway.server.port,))
+
+        def outcome(**failing: bool) -> tuple[str, list[str]]:
+            for kind in ("question_entities", "embedding"):
+                models.always(kind, status(500) if failing.get(kind) else GOOD)
+            mode = owner.mode(fresh_question(), understand="model")
+            return mode, [warning.partition(": ")[0] for warning in owner.warnings]
+
+        models.dimensions = 384
+        try:
+            assert outcome() == ("vector and lexical", [])
+            unread, lexemes = (
+                "no model reads the question",
+                "lexemes are searched, without an embedding",
+            )
+            assert outcome(question_entities=True) == (
+                "vector and lexical (entities failed)",
+                [unread],
+            )
+            names = "the names in the question are compared by words"
+            assert outcome(embedding=True) == (
+                "lexical (entity embeddings failed; embedding failed)",
+                [names, lexemes],
+            )
+            (summary,) = (
+                row
+                for row in owner.rows("sag_trace", fresh_question(), understand="model")
+                if row["stage"] == "understand" and row["rank"] == 0
+            )
+            assert summary["name"].count("500") == 2
+            with (
+                pytest.raises(errors.SystemError) as caught,
+                owner.connection.transaction(),
+            ):
+                owner.mode(fresh_question(), understand="model", strict=True)
+            assert caught.value.diag.message_hint
+        finally:
+            models.dimensions = 32
+            for kind in ("question_entities", "embedding"):
+                models.always(kind, GOOD)
+
+
+def test_a_part_keeps_the_code_and_hint_of_its_failure(owner: Client) -> None:
+    """A gateway that embeds, and has no language model."""
+    secret = value(owner.connection, "SELECT password FROM sag.gateway_secret()")
+    with RunningGateway(Models(ThreadedEmbedding(bge_small_en()))) as gateway:
+        gateway.password = secret
+        owner.connection.execute("SELECT sag.install_gateway(port => %s)", (gateway.server.port,))
+        assert owner.mode(understand="model") == "vector and lexical (entities failed)"
+        with pytest.raises(
+            errors.ObjectNotInPrerequisiteState, match="no language model"
+        ) as caught:
+            owner.mode(understand="model", strict=True)
+        assert "SAG_PG_CHAT_MODEL" in str(caught.value.diag.message_hint)
+
+
+def test_names_come_without_their_vectors_where_these_are_of_another_model(owner: Client) -> None:
+    owner.connection.execute("UPDATE sag.embedding_space SET model = 'another'")
+    vector = str([1.0] + [0.0] * 383)
+    question = "What does Globex make?"
+    rows = owner.rows("sag_trace", question, understand="model", embedding=vector)
+    assert {row["mode"] for row in rows} >= {"vector and lexical"}
+    rows = owner.rows("sag_trace", question, understand="model")
+    assert rows[-1]["mode"] == "lexical (entity embeddings failed; embedding failed)"
+    assert "model" in {row["method"] for row in rows if row["stage"] == "understand"}
 
 
 def test_switched_by_call_collection_and_database(owner: Client) -> None:
@@ -621,15 +823,90 @@ def test_install_again_moves_it_and_keeps_the_password(
     assert owner.mode() == "lexical (gateway failed)"
     assert owner.status()["sslmode"] == "disable"
     assert value(owner.connection, install, gateway.port, None) is False
-    assert "sslmode" not in owner.status()
+    # What is not given stays as it is; null takes it back.
+    assert owner.status()["sslmode"] == "disable"
+    owner.connection.execute("SELECT sag.install_gateway(options => '{\"sslmode\": null}')")
+    status = owner.status()
+    assert "sslmode" not in status
+    assert (status["host"], status["port"]) == ("127.0.0.1", str(gateway.port))
     assert owner.mode(strict=True) == "vector and lexical"
     assert value(owner.connection, "SELECT password FROM sag.gateway_secret()") == secret
-    for host, port in (("", 1), (None, 1), ("x", 0), ("x", None), ("x", 70_000)):
+    for host, port in (("", 1), ("localhost", 0), ("localhost", 70_000)):
         with (
-            pytest.raises(errors.InvalidParameterValue),
+            pytest.raises(errors.InvalidParameterValue, match="no gateway can be at"),
             owner.connection.transaction(),
         ):
             owner.connection.execute("SELECT sag.install_gateway(%s, %s)", (host, port))
+
+
+@pytest.mark.parametrize("host", [" ", "a b", "a\nb", "a,,b", "a, b", "/run/a\nb", "a\tb"])
+def test_hosts_that_cannot_be(owner: Client, host: str) -> None:
+    with pytest.raises(errors.InvalidParameterValue, match="no gateway can be at"):
+        owner.connection.execute(
+            'SELECT sag.install_gateway(%s, options => \'{"sslmode": "disable"}\')', (host,)
+        )
+
+
+def server_options(client: Client) -> dict[str, str]:
+    """What the foreign server is told to give libpq."""
+    found = column(
+        client.connection,
+        "SELECT unnest(srvoptions) FROM pg_foreign_server WHERE srvname = 'sag_gateway'",
+    )
+    return dict(option.split("=", 1) for option in found)
+
+
+def test_install_again_keeps_all_options_that_are_not_given(owner: Client) -> None:
+    install = "SELECT sag.install_gateway(%s, %s, %s)"
+    encrypted = {"sslmode": "verify-full", "sslrootcert": "/ca.crt", "tcp_user_timeout": "9000"}
+    given = {**encrypted, "hostaddr": "192.0.2.1"}
+    owner.connection.execute(install, ("gateway.example.org", 6000, Jsonb(given)))
+    owner.connection.execute(install, (None, None, None))
+    expected = {"require_auth": "scram-sha-256", "port": "6000", **given}
+    assert server_options(owner) == {**expected, "host": "gateway.example.org"}
+    # A number belongs to its name.
+    owner.connection.execute(install, ("other.example.org", None, Jsonb({"sslrootcert": None})))
+    del expected["hostaddr"], expected["sslrootcert"]
+    assert server_options(owner) == {**expected, "host": "other.example.org"}
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "is_local"),
+    [
+        ("localhost", {}, True),
+        ("127.1.2.3", {}, True),
+        ("::1", {}, True),
+        ("/run/sag-gateway", {}, True),
+        ("127.0.0.1,/run/sag-gateway", {}, True),
+        ("gateway.example.org", {}, False),
+        ("localhost.example.org", {}, False),
+        ("127.0.0.1.example.org", {}, False),
+        ("10.0.0.7", {}, False),
+        ("0.0.0.0", {}, False),  # noqa: S104
+        ("127.0.0.1,10.0.0.7", {}, False),
+        ("localhost", {"hostaddr": "10.0.0.7"}, False),
+    ],
+)
+def test_another_machine_needs_sslmode(
+    owner: Client, host: str, options: dict[str, str], is_local: bool
+) -> None:
+    owner.connection.execute("SELECT sag.remove_gateway()")
+    install = "SELECT sag.install_gateway(%s, options => %s)"
+    if is_local:
+        assert value(owner.connection, install, host, Jsonb(options)) is True
+        return
+    for missing in ({}, {"sslmode": None}):
+        with (
+            pytest.raises(errors.InvalidParameterValue, match="another machine") as caught,
+            owner.connection.transaction(),
+        ):
+            owner.connection.execute(install, (host, Jsonb({**options, **missing})))
+        assert "verify-full" in str(caught.value.diag.message_hint)
+    for mode in ("verify-full", "disable"):
+        owner.connection.execute(install, (host, Jsonb({**options, "sslmode": mode})))
+    # It is not taken away unnoticed.
+    with pytest.raises(errors.InvalidParameterValue, match="another machine"):
+        owner.connection.execute(install, (host, Jsonb({**options, "sslmode": None})))
 
 
 def test_rotate(
@@ -648,6 +925,44 @@ def test_rotate(
         psycopg.connect(host="127.0.0.1", port=gateway.port, user="sag_gateway", password=old)
 
 
+class RotatingGateway(RunningGateway):
+    """One whose password changes while a client logs in that was told the one before."""
+
+    def __init__(self, owner: Connection, rotations: int) -> None:
+        super().__init__(Models(ThreadedEmbedding(bge_small_en())))
+        self._owner = owner
+        self.rotations = rotations
+
+    async def _read_password(self) -> str | None:
+        if self.rotations > 0:
+            self.rotations -= 1
+            await asyncio.to_thread(self._owner.execute, "SELECT sag.rotate_gateway()")
+        query = "SELECT password FROM sag.gateway_secret()"
+        secret: str = await asyncio.to_thread(value, self._owner, query)
+        return secret
+
+
+def test_rotated_while_a_client_logs_in(
+    reader: Client, loaded: Connection, gateway: GatewayProcess
+) -> None:
+    install = "SELECT sag.install_gateway(port => %s)"
+    assert reader.mode(strict=True) == "vector and lexical"
+    try:
+        with RotatingGateway(loaded, 1) as rotating:
+            loaded.execute(install, (rotating.server.port,))
+            assert reader.mode(strict=True) == "vector and lexical"
+            # By now the session has read all that it needs, and looks nothing up anew.
+            for _ in range(2):
+                rotating.rotations = 1
+                reader.connection.execute(
+                    "SELECT dblink_disconnect(c) FROM unnest(dblink_get_connections()) AS c"
+                )
+                assert reader.mode(strict=True) == "vector and lexical"
+                assert rotating.rotations == 0
+    finally:
+        loaded.execute(install, (gateway.port,))
+
+
 def test_wrong_password(owner: Client) -> None:
     """As where the gateway belongs to another database."""
     # Uncommitted, the gateway does not see it.
@@ -656,6 +971,27 @@ def test_wrong_password(owner: Client) -> None:
     with pytest.raises(errors.SqlclientUnableToEstablishSqlconnection) as caught:
         owner.mode(strict=True)
     assert "this very database" in str(caught.value.diag.message_hint)
+
+
+def test_a_gateway_that_is_full_says_so_itself(owner: Client) -> None:
+    secret = value(owner.connection, "SELECT password FROM sag.gateway_secret()")
+    with RunningGateway(limits=Limits(max_connections=1)) as gateway, gateway.connect():
+        gateway.password = secret
+        # Of two addresses the first refuses; what the second says counts as well.
+        owner.connection.execute(
+            "SELECT sag.install_gateway('127.0.0.2,127.0.0.1', %s)", (gateway.server.port,)
+        )
+        with pytest.raises(errors.SqlclientUnableToEstablishSqlconnection) as caught:
+            owner.mode(strict=True)
+    diagnostic = caught.value.diag
+    assert diagnostic.message_hint == (
+        "Each database session that uses models keeps one. Start the gateway with a higher"
+        " --max-connections."
+    )
+    detail = str(diagnostic.message_detail)
+    assert "127.0.0.2" in detail and "refused" in detail
+    assert "has its 1 connections already" in detail
+    assert "HINT" not in detail
 
 
 def test_model_of_other_vectors(owner: Client) -> None:
@@ -683,6 +1019,23 @@ def test_embed_orders_by_index(reader: Client) -> None:
     )
     assert rows == ["Lisbon"]
     assert value(reader.connection, "SELECT sag_embed(NULL)") is None
+
+
+def test_embed_in_brackets_is_asked_once(reader: Client) -> None:
+    nearest = (
+        "SELECT title FROM sag.event WHERE collection_id = sag.collection_key('default')"
+        " ORDER BY embedding <=> (SELECT sag_embed('capital of Portugal')) LIMIT 1"
+    )
+    reader.connection.execute("SET enable_indexscan = off")
+    before = reader.status()["status"]["calls"]["embed"]["count"]
+    assert column(reader.connection, nearest) == ["Lisbon"]
+    assert reader.status()["status"]["calls"]["embed"]["count"] == before + 1
+    # And an index can be used.
+    reader.connection.execute("RESET enable_indexscan")
+    reader.connection.execute("SET enable_seqscan = off")
+    reader.connection.execute("SET enable_sort = off")
+    plan = "\n".join(column(reader.connection, f"EXPLAIN {nearest}"))
+    assert "Order By: (embedding <=> (InitPlan 1).col1)" in plan.replace("$0", "(InitPlan 1).col1")
 
 
 @pytest.mark.parametrize(
@@ -779,7 +1132,7 @@ def test_commands(database_url: str, gateway: GatewayProcess, postgresql: Connec
         free = probe.getsockname()[1]
     outputs = [run("gateway", "install", "--port", str(free), "--sslmode", "prefer")]
     assert "is installed" in outputs[0]
-    assert "sag-pg serve" in outputs[0]
+    assert outputs[0].endswith(f"Run it with: sag-pg serve --port {free}\n")
     secret = value(postgresql, "SELECT password FROM sag.gateway_secret()")
     postgresql.commit()
     outputs.append(run("status"))
@@ -791,6 +1144,27 @@ def test_commands(database_url: str, gateway: GatewayProcess, postgresql: Connec
     assert changed != secret
     outputs.append(run("gateway", "install", "--socket-dir", "/nowhere"))
     assert "its address is now set" in outputs[-1]
+    assert f"/nowhere, port {free}." in outputs[-1]
+    assert outputs[-1].endswith(f" sag-pg serve --socket-dir /nowhere --port {free}\n")
+    result = runner.invoke(cli.main, ["gateway", "install", "--host", "db.example.org"])
+    # sslmode is kept from before.
+    assert result.exit_code == 0
+    run("gateway", "remove")
+    result = runner.invoke(cli.main, ["gateway", "install", "--host", "db.example.org"])
+    assert result.exit_code == 1
+    assert "Hint: Set it to verify-full" in result.output
+    where = ("--host", "db.example.org", "--port", "7000")
+    run("gateway", "install", *where, "--sslmode", "verify-full", "--sslrootcert", "/ca.crt")
+    outputs.append(run("gateway", "install", "--sslrootcert", ""))
+    assert "db.example.org, port 7000." in outputs[-1]
+    command = "sag-pg serve --host db.example.org --port 7000 --tls-cert FILE --tls-key FILE"
+    assert outputs[-1].endswith(f" {command}\n")
+    row = postgresql.execute("SELECT srvoptions FROM pg_foreign_server").fetchone()
+    assert row is not None
+    assert "sslmode=verify-full" in row[0]
+    assert not [option for option in row[0] if option.startswith("sslrootcert")]
+    postgresql.commit()
+    outputs.append(run("gateway", "install", "--socket-dir", "/nowhere", "--sslmode", "disable"))
     outputs += [run("status"), run("status", "--json"), run("gateway", "remove")]
     assert "/nowhere" in outputs[-3]
     assert '"answering": false' in outputs[-2]
@@ -815,6 +1189,19 @@ def test_status_shows_what_the_gateway_does(
     (calls,) = (line for line in lines if line.startswith("  understand "))
     assert " from the cache, p50 " in calls
     assert any(line.startswith("usage ") for line in lines)
+    assert reader.status()["fits"] is True
+    assert not any(line.startswith("warning ") for line in lines)
+
+
+def test_status_says_that_the_model_does_not_fit(owner: Client) -> None:
+    change = "UPDATE sag.embedding_space SET model = %s, dimensions = %s"
+    for space in (("another", 384), ("bge-small-en-v1.5", 16)):
+        owner.connection.execute(change, space)
+        assert owner.status()["fits"] is False
+    (warning,) = (text for label, text in _gateway_lines(owner.status()) if label == "warning")
+    assert "cannot be compared" in warning
+    owner.connection.execute("DELETE FROM sag.embedding_space")
+    assert owner.status()["fits"] is None
 
 
 # A read replica.

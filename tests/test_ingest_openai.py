@@ -1,6 +1,12 @@
 """The ingest with models behind an endpoint, through a real server and into a real database."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +16,12 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 from conftest import TEST_DATA
-from model_server import ModelServer, RecordedAnswers
+from model_server import Behaviour, ModelServer, RecordedAnswers, Request
 
 from sag_pg import config, migrate
 from sag_pg.cli import main
 from sag_pg.client import Client
-from sag_pg.errors import EndpointRefusedError, ModelError
+from sag_pg.errors import EndpointRefusedError
 from sag_pg.ingest.document import SourceDocument, text_document
 from sag_pg.ingest.job import Report, ingest
 from sag_pg.models.budget import Usage
@@ -74,6 +80,13 @@ def count(connection: psycopg.Connection[Any], rows: str) -> int:
     row = connection.execute("SELECT count(*) FROM " + rows).fetchone()  # noqa: S608
     assert row is not None
     return int(row[0])
+
+
+def asked_for(server: ModelServer) -> Counter[str]:
+    """How often the language model was asked for each text."""
+    return Counter(
+        json.loads(body["messages"][1]["content"])["text"] for body in server.bodies("extraction")
+    )
 
 
 def test_statements_and_vectors_arrive(
@@ -241,11 +254,80 @@ def test_an_embedding_model_that_is_down_ends_the_run(
 ) -> None:
     server.script("embedding", model_server.GOOD)
     server.always("embedding", model_server.status(500))
-    with pytest.raises(ModelError, match="HTTP 500"):
-        run(connection, server, documents(400))
+    report = run(connection, server, documents(400))
+    assert report.stopped is not None
+    assert "failed for 3 groups of chunks in a row" in report.stopped
+    assert "HTTP 500" in report.stopped
     # What was ready before is there, by its words.
-    assert 0 < count(connection, "sag.document") < 400
+    assert report.added == count(connection, "sag.document") == 128
     assert count(connection, "sag.ingest_job WHERE state = 'failed'") == 1
+    server.always("embedding", model_server.GOOD)
+    again = run(connection, server, documents(400))
+    assert (again.complete, again.replaced, again.added) == (True, 128, 272)
+    assert set(asked_for(server).values()) == {1}
+
+
+@pytest.mark.parametrize("refusal", ["text", "vector"])
+def test_a_text_that_the_embedding_model_refuses_fails_alone(
+    connection: psycopg.Connection[Any], server: ModelServer, refusal: str
+) -> None:
+    class Choosy(ModelServer):
+        """Has no vector for one text, and says so, or gives one without a direction."""
+
+        def _refusal(self, request: Request) -> Behaviour | None:
+            if any("Plant7 " in text for text in request.body.get("input", [])):
+                if refusal == "text":
+                    return model_server.status(400, "The input was filtered.")
+                return model_server.ZERO_VECTOR
+            return super()._refusal(request)
+
+    with Choosy() as server:
+        for _ in range(2):
+            report = run(connection, server, documents(60))
+            assert (report.stopped, report.failed_chunks) == (None, 1)
+            assert [failure.source for failure in report.failures] == ["d7"]
+            assert "not embedded: " in str(report.failures[0])
+            assert count(connection, "sag.event WHERE embedding IS NULL") == 1
+            assert count(connection, "sag.document") == 60
+        assert report.unchanged == 60
+        assert set(asked_for(server).values()) == {1}
+
+
+def test_an_endpoint_that_refuses_every_text_ends_the_run(
+    connection: psycopg.Connection[Any], server: ModelServer
+) -> None:
+    server.script("embedding", model_server.GOOD)
+    # As when a key is blocked while it is in use.
+    server.always("embedding", model_server.status(403, "Blocked."))
+    report = run(connection, server, documents(400))
+    assert report.stopped is not None
+    assert "HTTP 403: Blocked" in report.stopped
+
+
+def test_one_request_that_a_firewall_stops_fails_alone(
+    connection: psycopg.Connection[Any], server: ModelServer
+) -> None:
+    server.script("extraction", model_server.GOOD, model_server.status(403, "Forbidden."))
+    report = run(connection, server, documents(5), model_concurrency=1)
+    assert (report.stopped, report.added, report.failed_chunks) == (None, 5, 1)
+    assert "HTTP 403" in str(report.failures[0])
+    assert run(connection, server, documents(5)).replaced == 1
+
+
+@pytest.mark.parametrize(
+    "number", [10**400, -(10**400), float("inf"), "x", {}], ids=lambda value: str(value)[:6]
+)
+def test_no_number_in_an_answer_ends_the_run(
+    connection: psycopg.Connection[Any], server: ModelServer, number: Any
+) -> None:
+    data = [{"index": index, "embedding": [number] * 32} for index in range(2)]
+    usage = {"prompt_tokens": number, "completion_tokens": number, "total_tokens": number}
+    server.script("embedding", model_server.GOOD)
+    server.always("embedding", model_server.body({"data": data, "usage": usage}))
+    report = run(connection, server, documents(2))
+    assert (report.added, report.stopped) == (2, None)
+    assert report.failed_chunks == len(report.failures) == 2
+    assert report.usage.prompt_tokens < 10_000
 
 
 def test_a_refused_key_ends_the_run_and_is_not_shown(
@@ -270,24 +352,172 @@ def test_a_budget_stops_the_run_and_the_next_one_goes_on(
     assert report.stopped is not None
     assert "150 requests" in report.stopped
     assert report.usage.requests == 150
-    assert 0 < report.added == count(connection, "sag.document") < 150
+    assert report.added == count(connection, "sag.document") == 128
     assert report.failed == report.failed_chunks == 0
+    assert count(connection, "sag.model_answer") == 150 - 128
     again = run(connection, server, given, embedding=False)
     assert again.complete
-    assert (again.unchanged, again.added) == (report.added, 200 - report.added)
+    assert (again.unchanged, again.added) == (128, 72)
+    assert again.usage.requests == 50
+    assert set(asked_for(server).values()) == {1}
+    assert count(connection, "sag.model_answer") == 0
 
 
-def test_a_document_that_the_budget_cut_is_not_merged_in_part(
+@pytest.mark.parametrize("embedding", [False, True])
+@pytest.mark.parametrize("kind", ["many documents", "one document"])
+def test_no_run_pays_again_for_what_another_one_paid(
+    connection: psycopg.Connection[Any], server: ModelServer, kind: str, embedding: bool
+) -> None:
+    given, budget = documents(100), 50
+    if kind == "one document":
+        text = "\n\n".join(f"Plant{number} stands in Oslo. " * 10 for number in range(200))
+        given = [text_document("long", text)]
+    chunks = 100 if kind == "many documents" else 200
+    for runs in range(1, 10):  # noqa: B007
+        report = run(
+            connection,
+            server,
+            given,
+            embedding=embedding,
+            max_characters=300,
+            max_requests=budget,
+        )
+        assert report.usage.requests <= budget
+        if report.complete:
+            break
+        assert report.stopped is not None
+        # No document is merged in part.
+        assert count(connection, "sag.chunk") in (0, 64)
+    assert count(connection, "sag.chunk") == count(connection, "sag.event") == chunks
+    asked = asked_for(server)
+    assert len(asked) == chunks
+    assert set(asked.values()) == {1}
+    assert runs <= chunks // budget + embedding
+    assert count(connection, "sag.model_answer") == 0
+
+
+def test_a_budget_that_ends_at_the_embedding_keeps_the_answers(
     connection: psycopg.Connection[Any], server: ModelServer
 ) -> None:
-    text = "\n\n".join(f"Plant{number} stands in Oslo. " * 10 for number in range(100))
+    # One request is for the dimensions.
+    stopped = run(connection, server, documents(60), max_requests=61)
+    assert (stopped.stopped is None, stopped.added) == (False, 0)
+    assert count(connection, "sag.model_answer") == 60
+    report = run(connection, server, documents(60), max_requests=2)
+    assert (report.complete, report.added) == (True, 60)
+    assert server.count("extraction") == 60
+
+
+def test_a_killed_run_loses_what_was_on_its_way_and_no_more(
+    connection: psycopg.Connection[Any], database_url: str, server: ModelServer, tmp_path: Path
+) -> None:
+    records = [{"id": f"d{no}", "text": f"Plant{no} stands in Oslo."} for no in range(64)]
+    path = tmp_path / "docs.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    command = [
+        *(sys.executable, "-m", "sag_pg", "--database-url", database_url, "ingest", str(path)),
+        *("--extractor", "openai:test-chat", "--embedding", "none", "--base-url", server.url),
+        *("--model-concurrency", "4"),
+    ]
+    server.delay = 0.05
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        until = time.monotonic() + 60
+        while server.count("extraction") < 30 and time.monotonic() < until:
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            time.sleep(0.01)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    asked = server.count("extraction")
+    assert 30 <= asked < 64
+    assert count(connection, "sag.document") == 0
+    assert asked - 8 <= count(connection, "sag.model_answer") <= asked
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert count(connection, "sag.document") == 64
+    assert count(connection, "sag.model_answer") == 0
+    assert server.count("extraction") <= 64 + 8
+
+
+def test_only_what_failed_of_a_document_is_asked_for_again(
+    connection: psycopg.Connection[Any], server: ModelServer
+) -> None:
+    text = "\n\n".join(f"Plant{number} stands in Oslo. " * 10 for number in range(20))
     given = [text_document("long", text), *documents(3)]
-    report = run(connection, server, given, embedding=False, max_characters=300, max_requests=80)
+    bad = [model_server.EMPTY] * 2
+    server.script("extraction", *[model_server.GOOD] * 7, *bad)
+    report = run(connection, server, given, max_characters=300, model_concurrency=1)
+    assert (report.added, report.failed_chunks, report.stopped) == (4, 1, None)
+    # Of the whole documents nothing is kept.
+    assert count(connection, "sag.model_answer") == 19
+    before = server.count("extraction")
+    again = run(connection, server, given, max_characters=300)
+    assert (again.complete, again.replaced, again.unchanged) == (True, 1, 3)
+    assert server.count("extraction") == before + 1
+    assert count(connection, "sag.model_answer") == 0
+    assert count(connection, "sag.chunk") == 23
+
+
+def test_what_was_stored_is_what_the_model_answered(
+    connection: psycopg.Connection[Any], server: ModelServer
+) -> None:
+    entity = {
+        "name": "Oslo",
+        "type": "location",
+        "subject": True,
+        "role": "pläce 'of' \"work\"",
+        "aliases": ["Kristiania"],
+    }
+    answer = {"title": "T", "content": "Oslo, once Kristiania, has it.", "entities": [entity]}
+    server.script("extraction", model_server.answer(answer))
+    given = [text_document("a", "Oslo was Kristiania.", title="Towns")]
+    whole = [run(connection, server, given, max_requests=2)]
+    # As if it had not been merged for want of one more request: for the vectors.
+    assert whole[0].stopped is not None
+    run(connection, server, given)
+    assert server.count("extraction") == 1
+    assert connection.execute("SELECT title, content FROM sag.event").fetchall() == [
+        ("T", answer["content"])
+    ]
+    assert set(
+        connection.execute(
+            "SELECT n.name, l.type, l.is_subject, l.role, a.name FROM sag.event_entity l"
+            " JOIN sag.entity n USING (collection_id, entity_id)"
+            " LEFT JOIN sag.entity_alias a USING (collection_id, entity_id)"
+        )
+    ) == {
+        ("Towns", "subject", True, None, None),
+        ("Oslo", "location", True, entity["role"], "Kristiania"),
+    }
+    assert connection.execute("SELECT extractor FROM sag.document").fetchall() == [
+        ("openai:test-chat+extraction-1",)
+    ]
+
+
+def test_equal_passages_are_asked_for_once(
+    connection: psycopg.Connection[Any], server: ModelServer
+) -> None:
+    given = [text_document(f"d{number}", "Plant stands in Oslo.") for number in range(5)]
+    assert run(connection, server, given, embedding=False).added == 5
+    assert server.count("extraction") == 1
+    assert count(connection, "sag.event_entity") == 10
+
+
+def test_a_language_model_that_is_down_stops_the_run(
+    connection: psycopg.Connection[Any], server: ModelServer
+) -> None:
+    server.script("extraction", *[model_server.GOOD] * 100)
+    server.always("extraction", model_server.RESET)
+    report = run(connection, server, documents(200), embedding=False)
     assert report.stopped is not None
-    assert report.added == count(connection, "sag.chunk") == 0
-    again = run(connection, server, given, embedding=False, max_characters=300)
-    assert again.added == 4
-    assert count(connection, "sag.chunk WHERE ordinal = 99") == 1
+    assert "20 passages in a row" in report.stopped
+    assert "could not be reached" in report.stopped
+    assert (report.added, report.failed_chunks) == (64, 0)
+    assert count(connection, "sag.model_answer") == 36
+    server.always("extraction", model_server.GOOD)
+    again = run(connection, server, documents(200), embedding=False)
+    assert (again.complete, again.added) == (True, 136)
+    assert again.usage.requests == 100
 
 
 def test_an_injected_instruction_reaches_the_model_as_data(
@@ -303,7 +533,9 @@ def test_an_injected_instruction_reaches_the_model_as_data(
             {
                 "title": "'); DROP TABLE sag.event; --",
                 "content": "I obey. " * 10_000,
-                "entities": [{"name": f"Owned{number}"} for number in range(500)],
+                "entities": [
+                    {"name": name} for name in ("Oslo", *map("Owned{}".format, range(500)))
+                ],
             }
         ),
     )
@@ -349,7 +581,7 @@ def test_command_line(database_url: str, server: ModelServer, tmp_path: Path) ->
     server.always("extraction", model_server.EMPTY)
     failed = invoke(database_url, server, *ingest_it, "-c", "other")
     assert failed.exit_code == 1
-    assert "20 passages in a row" in failed.stderr
+    assert "Stopped: test-chat gave no usable answer for 20 passages in a row" in failed.stderr
 
 
 def test_a_type_of_ones_own_reaches_the_model(
@@ -369,6 +601,13 @@ def test_a_type_of_ones_own_reaches_the_model(
         assert json.loads(body["messages"][1]["content"])["entity_types"]["gene"]
         types = connection.execute("SELECT DISTINCT type FROM sag.event_entity").fetchall()
         assert ("gene",) in types
+        # With other types the document is another one.
+        again = invoke(database_url, server, *ingest_it)
+        assert "1 unchanged" in again.stdout
+        connection.execute("INSERT INTO sag.entity_type VALUES ('drug', 'Medicines')")
+        anew = invoke(database_url, server, *ingest_it)
+        assert "1 replaced" in anew.stdout
+        assert server.count("extraction") == 2
 
 
 @pytest.mark.parametrize("embedding", ["none", "openai:test-embedding"])

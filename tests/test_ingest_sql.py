@@ -425,6 +425,90 @@ def test_unknown_collection(postgresql: Connection) -> None:
 # Deleting.
 
 
+# Answers of models.
+
+
+def store(connection: Connection, *keys: bytes, collection: str = "default") -> None:
+    for key in keys:
+        connection.execute(
+            "SELECT sag.store_answer(%s, %s, 'a model', '{\"entities\": []}')", (collection, key)
+        )
+
+
+def known(connection: Connection, *keys: bytes, collection: str = "default") -> set[bytes]:
+    rows = connection.execute(
+        "SELECT answer_key FROM sag.known_answers(%s, %s)", (collection, list(keys))
+    )
+    return {row[0] for row in rows}
+
+
+def test_an_answer_is_known_until_its_document_is_merged(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.create_collection('other')")
+    keys = (b"1", b"2", b"3", b"4", b"5")
+    store(postgresql, *keys)
+    store(postgresql, b"1", b"1")
+    store(postgresql, b"1", collection="other")
+    assert known(postgresql, *keys, b"6") == set(keys)
+    merge(
+        postgresql,
+        [
+            Document("a", [Chunk("one", answer_key=b"1"), Chunk("two", answer_key=b"2")]),
+            # A model failed for another chunk of it, so that the next run asks for it again.
+            Document(
+                "b",
+                [Chunk("two", answer_key=b"2"), Chunk("three", answer_key=b"3"), Chunk("four")],
+                is_complete=False,
+            ),
+            Document("c", [Chunk("no model's")]),
+        ],
+    )
+    assert known(postgresql, *keys) == {b"2", b"3", b"4", b"5"}
+    assert known(postgresql, *keys, collection="other") == {b"1"}
+    chunks = [Chunk("two", answer_key=b"2"), Chunk("three", answer_key=b"3"), Chunk("4")]
+    assert merge(postgresql, [Document("b", chunks)]) == {"b": "replaced"}
+    assert known(postgresql, *keys) == {b"4", b"5"}
+
+
+def test_answers_of_a_merge_that_is_rolled_back_stay(postgresql: Connection) -> None:
+    store(postgresql, b"1")
+    wrong = Document("a", [Chunk("one", [Entity("Acme", "no type")], answer_key=b"1")])
+    with pytest.raises(errors.ForeignKeyViolation), postgresql.transaction():
+        merge(postgresql, [wrong])
+    assert known(postgresql, b"1") == {b"1"}
+
+
+def test_answers_go_with_their_collection(postgresql: Connection) -> None:
+    postgresql.execute("SELECT sag.create_collection('other')")
+    store(postgresql, b"1", collection="other")
+    postgresql.execute("SELECT sag.drop_collection('other')")
+    assert value(postgresql, "SELECT count(*) FROM sag.model_answer") == 0
+    postgresql.commit()
+    with pytest.raises(errors.UndefinedObject), postgresql.transaction():
+        store(postgresql, b"1", collection="other")
+
+
+def test_a_writer_stores_answers_and_a_reader_does_not(postgresql: Connection) -> None:
+    postgresql.execute("SET LOCAL ROLE sag_writer")
+    store(postgresql, b"1", b"2")
+    assert merge(postgresql, [Document("a", [Chunk("one", answer_key=b"1")])]) == {"a": "added"}
+    assert known(postgresql, b"1", b"2") == {b"2"}
+    postgresql.execute("SET LOCAL ROLE sag_reader")
+    assert known(postgresql, b"2") == {b"2"}
+    with pytest.raises(errors.InsufficientPrivilege), postgresql.transaction():
+        store(postgresql, b"3")
+
+
+def test_a_document_says_what_made_its_events(postgresql: Connection) -> None:
+    def extractors() -> dict[str, str | None]:
+        rows = postgresql.execute("SELECT source, extractor FROM sag.document")
+        return dict(rows.fetchall())
+
+    merge(postgresql, [Document("a", [Chunk("x")], extractor="model+prompt-1"), Document("b", [])])
+    assert extractors() == {"a": "model+prompt-1", "b": None}
+    merge(postgresql, [Document("a", [Chunk("x")], extractor="model+prompt-2")])
+    assert extractors() == {"a": "model+prompt-2", "b": None}
+
+
 def test_delete_documents(postgresql: Connection) -> None:
     merge(
         postgresql,

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from psycopg import conninfo as libpq
+from psycopg import pq
 
 from sag_pg import __version__, database, embedded
 from sag_pg import migrate as migrations
@@ -129,6 +130,8 @@ def _gateway_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     }
     shown = ", ".join(f"{kind} {name}" for kind, name in models.items() if name is not None)
     yield "models", shown or "none"
+    if facts["fits"] is False:
+        yield "warning", "vectors of this embedding model cannot be compared with the database's"
     for name, call in status["calls"].items():
         if call["count"] == 0:
             continue
@@ -185,17 +188,32 @@ def psql(application: Application, arguments: tuple[str, ...]) -> None:
     For example: sag-pg psql -c "SELECT * FROM sag_retrieve('question')"
     """
     program = _find_psql(application)
-    # A password in the arguments could be read by every user of the machine.
-    options = libpq.conninfo_to_dict(database.conninfo(application.target))
-    environment = dict(os.environ)
-    if password := options.pop("password", None):
-        environment["PGPASSWORD"] = str(password)
-    if options.pop("sslpassword", None):
-        message("psql will ask for the key's passphrase.")
-    conninfo = libpq.make_conninfo("", **options)
-    named = [f"--dbname={conninfo}"] if conninfo else []
+    environment, rest = _for_psql(database.conninfo(application.target))
+    named = [f"--dbname={rest}"] if rest else []
+    # psql shows 60 lines of PL/pgSQL below each error otherwise.
+    named.append("--set=SHOW_CONTEXT=never")
     # The process becomes psql, so that signals and the terminal are psql's.
     os.execve(program, [str(program), *named, *arguments], environment)  # noqa: S606
+
+
+def _for_psql(conninfo: str) -> tuple[dict[str, str], str]:
+    """Turn a connection string into libpq's variables, and what has none into a string again.
+
+    As variables, they give way to psql's own -U, -d, -h and -p, and a password in the arguments
+    could be read by every user of the machine.
+    """
+    environment = dict(os.environ)
+    rest = {}
+    for option in pq.Conninfo.parse(conninfo.encode()):
+        if option.val is None:
+            continue
+        if option.envvar is not None:
+            environment[option.envvar.decode()] = option.val.decode()
+        elif option.dispchar == b"*":
+            message("psql will ask for the key's passphrase.")
+        else:
+            rest[option.keyword.decode()] = option.val.decode()
+    return environment, libpq.make_conninfo("", **rest)
 
 
 def _find_psql(application: Application) -> Path:

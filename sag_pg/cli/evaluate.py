@@ -154,8 +154,8 @@ def _print_table(result: dict[str, Any]) -> None:
         if measured["stages"]:
             stages = ", ".join(f"{stage} {value}" for stage, value in measured["stages"].items())
             click.echo(f"gold after each stage of {method}, %: {stages}")
-        if method == "gateway":
-            click.echo(f"answers that the gateway remembered: {measured['cached']}")
+        if measured["cached"] or method == "gateway":
+            click.echo(f"answers to {method} that the gateway remembered: {measured['cached']}")
     floor = next(iter(result["methods"].values()))["latency_ms"]["floor_p50"]
     if floor is not None:
         click.echo(f"bare HNSW top-100 on the same table: p50 {floor:.1f} ms")

@@ -72,7 +72,8 @@ def ingest(
     What is in the collection already with the same content costs nothing; what has changed is
     replaced. A document that cannot be read does not stop the others, nor does a chunk for which
     a model fails, whose document the next run tries again; the exit code is 1 then. It is also 1
-    where --max-tokens or --max-requests ended the run; the same command goes on from there.
+    where --max-tokens, --max-requests or a model that is down ended the run. The same command goes
+    on from there: what a language model has answered is not asked for again.
     """
     from sag_pg.models.load import load_extractor
 
@@ -148,6 +149,9 @@ def _print(report: Report, as_json: bool) -> None:
         message(f"Hint: {hint}")
     if report.stopped is not None:
         message(f"Stopped: {report.stopped}")
-        message("Hint: Run the same command again to go on; what is in costs nothing.")
+        message(
+            "Hint: Run the same command again to go on. What is in costs nothing, nor do answers of"
+            " the language model that are stored."
+        )
     elif not (report.added or report.replaced or report.unchanged or report.failed):
         message("Nothing to ingest: there is no .txt, .md or .jsonl file.")

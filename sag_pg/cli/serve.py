@@ -3,14 +3,15 @@
 import asyncio
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
-import psycopg
 
 from sag_pg import database
 from sag_pg.cli.application import Application, Connection, pass_application
+from sag_pg.cli.gateway import installed_options
 from sag_pg.cli.options import embedding_option, load_embedding, model_options
 from sag_pg.errors import ConfigurationError
 from sag_pg.models.base import AsyncEmbeddingModel, EmbeddingModel
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
     from sag_pg.gateway.secret import DatabasePassword
     from sag_pg.gateway.server import GatewayServer
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 _MEBIBYTE = 1024 * 1024
+
+
+def _limit_option(name: str, **attributes: Any) -> Callable[[Command], Command]:
+    """An option that the environment can give too, for a gateway whose command line is fixed."""
+    variable = "SAG_PG_SERVE" + name.removeprefix("-").upper().replace("-", "_")
+    return click.option(name, envvar=variable, show_envvar=True, show_default=True, **attributes)
 
 
 @click.command()
@@ -63,48 +72,42 @@ _MEBIBYTE = 1024 * 1024
     help="Let other machines connect without encryption: nobody can listen in on this network.",
 )
 @embedding_option
-@click.option(
+@_limit_option(
     "--max-connections",
     type=click.IntRange(min=1),
     default=500,
-    show_default=True,
     help="Connections at once. A database session that uses models keeps one.",
 )
-@click.option(
+@_limit_option(
     "--max-calls",
     type=click.IntRange(min=1),
     default=8,
-    show_default=True,
     help="Embedding calls at once, and as many calls of language models.",
 )
-@click.option(
+@_limit_option(
     "--max-queue",
     type=click.IntRange(min=0),
     default=256,
-    show_default=True,
     help="Calls of each kind that wait for their turn.",
 )
-@click.option(
+@_limit_option(
     "--max-request-size",
     type=click.IntRange(min=1024),
     default=_MEBIBYTE,
-    show_default=True,
     metavar="BYTES",
     help="Longest request.",
 )
-@click.option(
+@_limit_option(
     "--call-timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=30,
-    show_default=True,
     metavar="SECONDS",
     help="Longest time for one call, waiting included; gateway_timeout goes before it if shorter.",
 )
-@click.option(
+@_limit_option(
     "--cache-size",
     type=click.IntRange(min=0),
     default=64,
-    show_default=True,
     metavar="MIB",
     help="Memory for answers of the models.",
 )
@@ -149,11 +152,10 @@ def serve(
     with application.connect_ready() as connection:
         # Says what to do where the gateway is not installed, or is another role's.
         connection.execute("SELECT FROM sag.gateway_secret()")
-        model = load_embedding(embedding, settings, usage)
-        models = _models(model, settings, usage)
+        model = load_embedding(embedding, settings, usage, interactive=True)
         log.configure(sys.stderr)
-        if model is not None:
-            _warn_of_misfit(connection, model)
+        _warn_of_address(connection, listening)
+        models = _models(model, _dimensions(connection, model, settings), settings, usage)
     password = DatabasePassword(database.conninfo(application.target))
     server = GatewayServer(
         models,
@@ -195,7 +197,35 @@ def _listening(
     return Listening(host or None, port, socket_dir, tls, is_insecure)
 
 
-def _models(model: EmbeddingModel | None, settings: ModelSettings, usage: Usage) -> "Models":
+def _warn_of_address(connection: Connection, listening: "Listening") -> None:
+    """Warn where the database looks for its gateway elsewhere.
+
+    Hosts are not compared: the same one has other names and numbers on the database's machine.
+    """
+    from sag_pg.gateway import log
+
+    place = installed_options(connection)
+    hosts, ports = (place.get(name, "").split(",") for name in ("host", "port"))
+    is_port = str(listening.port) in ports
+    if is_port and any(
+        Path(host) == listening.socket_dir.absolute()
+        if host.startswith("/") and listening.socket_dir is not None
+        else not host.startswith("/") and listening.host is not None
+        for host in hosts
+    ):
+        return
+    log.warning(
+        "address_misfit",
+        message=f"the database looks for the gateway at {','.join(hosts)}, port"
+        f" {','.join(ports)}, and this one is at {listening}",
+        hint="Tell it by sag-pg gateway install, or start sag-pg serve with --host, --port and"
+        " --socket-dir as it was told.",
+    )
+
+
+def _models(
+    model: EmbeddingModel | None, dimensions: int | None, settings: ModelSettings, usage: Usage
+) -> "Models":
     """Make the models. What takes long to load is loaded now, not at the first question."""
     from sag_pg.gateway.calls import Models
     from sag_pg.models.load import load_chooser, load_question_reader
@@ -206,12 +236,12 @@ def _models(model: EmbeddingModel | None, settings: ModelSettings, usage: Usage)
         chooser=load_chooser(settings, usage),
         chat_model=settings.chat_model,
         rerank_model=settings.rerank_model,
+        dimensions=dimensions,
     )
 
 
 def _awaitable(model: EmbeddingModel) -> AsyncEmbeddingModel:
-    # One of an endpoint is awaitable by itself.
-    if hasattr(model, "embed_questions_async"):
+    if _is_endpoint(model):
         return cast("AsyncEmbeddingModel", model)
     from sag_pg.models.threaded_embedding import ThreadedEmbedding
 
@@ -219,17 +249,34 @@ def _awaitable(model: EmbeddingModel) -> AsyncEmbeddingModel:
     return ThreadedEmbedding(model)
 
 
-def _warn_of_misfit(connection: Connection, model: EmbeddingModel) -> None:
+def _is_endpoint(model: EmbeddingModel) -> bool:
+    # One of an endpoint is awaitable by itself.
+    return hasattr(model, "embed_questions_async")
+
+
+def _dimensions(
+    connection: Connection, model: EmbeddingModel | None, settings: ModelSettings
+) -> int | None:
+    """The length of the embeddings; None where only the endpoint knows, which may be away.
+
+    Warns where the database holds vectors that those of this model cannot be compared with.
+    """
     from sag_pg.gateway import log
 
-    try:
-        connection.execute(
-            "SELECT FROM sag.check_embedding_space(%s, %s)", [model.name, model.dimensions]
-        )
-    except psycopg.errors.ObjectNotInPrerequisiteState as error:
-        log.warning(
-            "embedding_model_misfit",
-            message=error.diag.message_primary,
-            detail=error.diag.message_detail,
-            hint=error.diag.message_hint,
-        )
+    if model is None:
+        return None
+    known = settings.embedding_dimensions if _is_endpoint(model) else model.dimensions
+    space = connection.execute("SELECT model, dimensions FROM sag.embedding_space").fetchone()
+    if space is None:
+        return known
+    name, dimensions = space
+    if name == model.name and known in (None, dimensions):
+        return int(dimensions)
+    length = "" if known is None else f" with {known} dimensions"
+    log.warning(
+        "embedding_model_misfit",
+        message=f"the database holds vectors of model {name} with {dimensions} dimensions, which"
+        f" those of {model.name}{length} cannot be compared with",
+        hint="Start sag-pg serve with the model that made them, by --embedding.",
+    )
+    return known

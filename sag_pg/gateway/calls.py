@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,6 +39,7 @@ class Models:
         chooser: Chooses among candidates.
         chat_model: Name of the language model, for `status`.
         rerank_model: Name of the reranking model, for `status`.
+        dimensions: The length of the embeddings, where it is known before there is one.
     """
 
     embedding: AsyncEmbeddingModel | None = None
@@ -46,6 +47,7 @@ class Models:
     chooser: Chooser | None = None
     chat_model: str | None = None
     rerank_model: str | None = None
+    dimensions: int | None = None
 
 
 @dataclass(slots=True)
@@ -56,11 +58,13 @@ class _Run:
         deadline: Time of the event loop at which it has to end.
         asked: Whether a model had to be asked.
         remembered: Whether something came out of the cache.
+        failures: Why parts of the answer are missing, where the others make an answer.
     """
 
     deadline: float
     asked: bool = False
     remembered: bool = False
+    failures: dict[str, RefusedError] = field(default_factory=dict)
 
 
 class Calls:
@@ -84,11 +88,14 @@ class Calls:
         self._limits = limits
         self._usage = usage
         self._count_connections = count_connections
-        self._dimensions = models.embedding.dimensions if models.embedding is not None else None
+        # Not asked of the model: that of an endpoint may have to embed something to know.
+        self._dimensions = models.dimensions
         self._cache = AnswerCache(limits.cache_bytes)
         # Apart, so that no embedding waits for language models, which take a hundred times longer.
         self._embedding_slots = Admission(limits.max_calls, limits.max_queue)
         self._language_slots = Admission(limits.max_calls, limits.max_queue)
+        # Texts that are all in the cache cost no model's time, and still a tenth of a second.
+        self._encoding = asyncio.Semaphore(1)
         self._metrics = {name: CallMetrics() for name in CALLS}
         self._started = time.monotonic()
 
@@ -110,7 +117,13 @@ class Calls:
         sqlstate: str | None = SqlState.INTERNAL
         reason = None
         try:
-            answer = json.dumps(clean_json(await self._dispatch(call, run)), ensure_ascii=False)
+            facts = await self._dispatch(call, run)
+            if call.name == "embed":
+                # One at a time, in a thread: many clients that ask for much hold nobody else up.
+                async with self._encoding:
+                    answer = await asyncio.to_thread(_encode, facts)
+            else:
+                answer = _encode(facts)
             sqlstate = None
             return answer
         except RefusedError as refusal:
@@ -128,7 +141,9 @@ class Calls:
             milliseconds = (time.perf_counter() - started) * 1000
             cached = run.remembered and not run.asked
             self._metrics[call.name].record(
-                milliseconds, is_error=sqlstate is not None, is_cached=cached
+                milliseconds,
+                is_error=sqlstate is not None or bool(run.failures),
+                is_cached=cached,
             )
             log.info(
                 "call",
@@ -138,6 +153,11 @@ class Calls:
                 cached=cached,
                 sqlstate=sqlstate,
                 reason=reason,
+                failed_parts=[
+                    {"part": part, "sqlstate": failure.sqlstate, "reason": _reason(failure)}
+                    for part, failure in run.failures.items()
+                ]
+                or None,
             )
 
     async def _dispatch(self, call: Call, run: _Run) -> dict[str, Any]:
@@ -154,41 +174,34 @@ class Calls:
     async def _understand(self, asked: request.UnderstandRequest, run: _Run) -> dict[str, Any]:
         _limit_time(run, asked.timeout_ms)
         embedding = self._models.embedding
-        answer: dict[str, Any] = {
-            "model": embedding.name if embedding is not None else None,
-            "dimensions": self._dimensions,
-            "embedding": None,
-            "embedding_reason": None,
-            "entities": [],
-            "warnings": [],
-        }
         halves: dict[str, Awaitable[Any]] = {}
-        if asked.embed and embedding is None:
-            answer["embedding_reason"] = "no embedding model"
-        elif asked.embed:
+        if asked.embed and embedding is not None:
             halves["embedding"] = self._vectors([asked.question], "question", run)
         if asked.entities:
-            halves["entities"] = self._read_entities(
-                asked.question, asked.embed, answer["warnings"], run
-            )
+            halves["entities"] = self._read_entities(asked.question, asked.embed, run)
         results = await asyncio.gather(*map(_caught, halves.values()))
         outcomes = dict(zip(halves, results, strict=True))
-        failures = [outcome for outcome in outcomes.values() if isinstance(outcome, RefusedError)]
-        if failures and len(failures) == len(outcomes) and answer["embedding_reason"] is None:
-            raise failures[-1]
-        answer["warnings"] += [_warning(failure) for failure in failures]
-        vectors, entities = outcomes.get("embedding"), outcomes.get("entities")
-        if isinstance(vectors, list):
-            answer["embedding"] = _numbers(vectors[0])
-            if vectors[0] is None:
-                answer["embedding_reason"] = "script"
-        if isinstance(entities, list):
-            answer["entities"] = entities
-        return answer
+        failures = {part: out for part, out in outcomes.items() if isinstance(out, RefusedError)}
+        answers: dict[str, Any] = {
+            part: out for part, out in outcomes.items() if part not in failures
+        }
+        reason = "no embedding model" if asked.embed and embedding is None else None
+        if failures and not answers and reason is None:
+            raise _joined(list(failures.values()))
+        run.failures |= failures
+        (vector,) = answers.get("embedding", [None])
+        if "embedding" in answers and vector is None:
+            reason = "script"
+        return {
+            "model": embedding.name if embedding is not None else None,
+            "dimensions": self._dimensions,
+            "embedding": vector,
+            "embedding_reason": reason,
+            "entities": answers.get("entities", []),
+            "warnings": [_warning(part, failure) for part, failure in run.failures.items()],
+        }
 
-    async def _read_entities(
-        self, question: str, embed: bool, warnings: list[str], run: _Run
-    ) -> list[dict[str, Any]]:
+    async def _read_entities(self, question: str, embed: bool, run: _Run) -> list[dict[str, Any]]:
         """Ask the language model, and embed what it found where that is wanted and possible."""
         reader = self._models.reader
         if reader is None:
@@ -205,12 +218,11 @@ class Calls:
             # As they are embedded when they are ingested.
             outcome = await _caught(self._vectors(names, "passage", run))
             if isinstance(outcome, RefusedError):
-                warnings.append(_warning(outcome))
+                run.failures["entity_embeddings"] = outcome
             else:
                 vectors = outcome
         return [
-            {"name": name, "embedding": _numbers(vector)}
-            for name, vector in zip(names, vectors, strict=True)
+            {"name": name, "embedding": vector} for name, vector in zip(names, vectors, strict=True)
         ]
 
     async def _choose(self, asked: request.ChooseRequest, run: _Run) -> dict[str, Any]:
@@ -248,7 +260,7 @@ class Calls:
         return {
             "model": self._models.embedding.name,
             "dimensions": self._dimensions,
-            "embeddings": [_numbers(vector) for vector in vectors],
+            "embeddings": vectors,
         }
 
     async def _vectors(
@@ -260,7 +272,7 @@ class Calls:
         known = dict.fromkeys(text for text in texts if text.strip() and model.knows(text))
         found: dict[str, Vector] = {}
         for text in known:
-            vector = self._remembered(run, input_type, model.name, self._dimensions, text)
+            vector = self._remembered(run, input_type, model.name, text)
             if vector is not None:
                 found[text] = vector
         new = [text for text in known if text not in found]
@@ -271,12 +283,11 @@ class Calls:
                 else model.embed_passages_async
             )
             rows = await self._ask(self._embedding_slots, run, lambda: embed(new))
+            self._dimensions = rows.shape[1]
             for text, row in zip(new, rows, strict=True):
                 # A copy: a row of the array would keep all of it in memory.
                 found[text] = vector = row.copy()
-                self._cache.put(
-                    vector, vector.nbytes, input_type, model.name, self._dimensions, text
-                )
+                self._cache.put(vector, vector.nbytes, input_type, model.name, text)
         return [found.get(text) for text in texts]
 
     def _remembered(self, run: _Run, *key: Any) -> Any | None:
@@ -351,8 +362,22 @@ def _missing(kind: str, setting: str) -> RefusedError:
     )
 
 
-def _warning(refusal: RefusedError) -> str:
-    return f"{refusal} (SQLSTATE {refusal.sqlstate})"
+def _warning(part: str, refusal: RefusedError) -> dict[str, Any]:
+    """What a part of an answer is missing for, in the words of an error."""
+    return {
+        "part": part,
+        "sqlstate": refusal.sqlstate.value,
+        "message": str(refusal),
+        "hint": refusal.hint,
+    }
+
+
+def _joined(failures: Sequence[RefusedError]) -> RefusedError:
+    """One refusal that has the words of all. Code and hint are those of the first."""
+    first = failures[0]
+    joined = RefusedError(first.sqlstate, "; ".join(dict.fromkeys(map(str, failures))), first.hint)
+    joined.__cause__ = first.__cause__
+    return joined
 
 
 def _reason(refusal: RefusedError) -> str | None:
@@ -360,8 +385,11 @@ def _reason(refusal: RefusedError) -> str | None:
     return type(refusal.__cause__).__name__ if refusal.__cause__ is not None else None
 
 
-def _numbers(vector: Vector | None) -> list[float] | None:
-    if vector is None:
-        return None
+def _encode(facts: dict[str, Any]) -> str:
+    """Write an answer, whose vectors are arrays still."""
+    return json.dumps(clean_json(facts), ensure_ascii=False, default=_numbers)
+
+
+def _numbers(vector: Vector) -> list[float]:
     numbers: list[float] = np.round(vector.astype(np.float64), _DECIMALS).tolist()
     return numbers

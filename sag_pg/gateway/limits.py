@@ -1,6 +1,9 @@
 """What bounds the gateway's work."""
 
 from dataclasses import dataclass
+from typing import Final
+
+_GRACE_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,6 @@ class Limits:
         cache_bytes: Memory for the models' answers.
         authentication_seconds: Time to log in.
         transfer_seconds: Time for a message to come or go once it has begun.
-        grace_seconds: Time for running calls at shutdown.
     """
 
     max_connections: int = 500
@@ -26,5 +28,9 @@ class Limits:
     call_seconds: float = 30
     cache_bytes: int = 64 * 1024 * 1024
     authentication_seconds: float = 10
-    transfer_seconds: float = 30
-    grace_seconds: float = 30
+    transfer_seconds: float = 10
+
+    @property
+    def grace_seconds(self) -> float:
+        """Time for running calls at shutdown: the longest of them may come to its end."""
+        return max(_GRACE_SECONDS, self.call_seconds)

@@ -116,11 +116,13 @@ def keep_alive(connection: socket.socket) -> None:
     """Let the system notice when the peer of a TCP connection is gone."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        # Not every system has all of them.
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    # macOS refuses where the peer has left already.
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            # Not every system has all of them.
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def raise_descriptor_limit() -> None:

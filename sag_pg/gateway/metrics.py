@@ -17,7 +17,7 @@ class CallMetrics:
     Attributes:
         count: Calls, failed ones included.
         errors: Calls that were refused or failed.
-        cache_hits: Calls that needed no model.
+        cache_hits: Calls whose models' answers all came out of the cache.
     """
 
     count: int = 0

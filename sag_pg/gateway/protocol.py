@@ -129,7 +129,7 @@ async def read_frame(reader: asyncio.StreamReader, limit: int, seconds: float) -
             while size > 0:
                 skipped = await reader.read(min(size, _SKIP_CHUNK))
                 if not skipped:
-                    raise asyncio.IncompleteReadError(b"", size)
+                    raise asyncio.IncompleteReadError(header, size)
                 size -= len(skipped)
             return Frame(_EMPTY_QUERY, is_oversized=True)
     except TimeoutError:

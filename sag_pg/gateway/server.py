@@ -7,6 +7,7 @@ import hmac
 import itertools
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,6 +61,7 @@ class GatewayServer:
         # Both in order of arrival; those that have not logged in, and those that have.
         self._pending: dict[int, Session] = {}
         self._admitted: dict[int, Session] = {}
+        self._crowded_out = 0
         self._is_ending = False
 
     @property
@@ -77,7 +79,7 @@ class GatewayServer:
         """Begin to listen.
 
         Raises:
-            ConfigurationError: It cannot be listened there, or not safely.
+            ConfigurationError: It cannot listen there, or not safely.
         """
         self._listening.check()
         raise_descriptor_limit()
@@ -102,12 +104,16 @@ class GatewayServer:
         except OSError as error:
             self._stop_listening()
             hints = {
-                errno.EADDRINUSE: "Another server is there already: choose another --port.",
+                errno.EADDRINUSE: "Another server is there already: stop it, or choose another"
+                " --port and tell the database by sag-pg gateway install --port.",
                 errno.EADDRNOTAVAIL: "No interface of this machine has this address.",
                 errno.EACCES: "This user has no right to that port or directory.",
             }
+            # asyncio puts its own words around the system's; the resolver has its own numbers.
+            is_unknown = isinstance(error, socket.gaierror)
+            reason = error.strerror if is_unknown else os.strerror(error.errno or 0)
             raise ConfigurationError(
-                f"It cannot be listened at {self._listening}: {os.strerror(error.errno or 0)}.",
+                f"Cannot listen at {self._listening}: {reason}.",
                 hints.get(error.errno or 0, "See --host, --port and --socket-dir."),
             ) from error
 
@@ -117,7 +123,7 @@ class GatewayServer:
         A second signal ends them too.
 
         Raises:
-            ConfigurationError: It cannot be listened there, or not safely.
+            ConfigurationError: It cannot listen there, or not safely.
         """
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_log_loop_error)
@@ -164,7 +170,11 @@ class GatewayServer:
             RefusedError: There are too many, or the server is shutting down.
         """
         if self._is_ending:
-            raise RefusedError(SqlState.ADMIN_SHUTDOWN, "the gateway is shutting down")
+            raise RefusedError(
+                SqlState.ADMIN_SHUTDOWN,
+                "the gateway is shutting down",
+                "Try again when it has been started again.",
+            )
         if len(self._admitted) >= self._limits.max_connections:
             raise RefusedError(
                 SqlState.TOO_MANY,
@@ -180,6 +190,11 @@ class GatewayServer:
         session = self._admitted.get(process_id)
         if session is not None and session.key and hmac.compare_digest(session.key, key):
             session.cancel_call()
+
+    def release(self, session: Session) -> None:
+        """Count a session no more, of which nothing but the end of its connection is to come."""
+        self._pending.pop(session.number, None)
+        self._admitted.pop(session.number, None)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_ending:
@@ -197,17 +212,24 @@ class GatewayServer:
         # no crowd of silent clients keeps the others out.
         if len(self._pending) >= self._limits.max_connections:
             oldest = next(iter(self._pending))
-            log.warning("crowded_out", connection=oldest)
             self._pending.pop(oldest).abort()
+            if self._crowded_out == 0:
+                # One line for all of a second, or the log would be the crowd's.
+                asyncio.get_running_loop().call_later(1, self._log_crowd)
+            self._crowded_out += 1
         self._pending[session.number] = session
         task = asyncio.create_task(session.run())
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._left(session, task))
 
+    def _log_crowd(self) -> None:
+        log.warning("crowded_out", connections=self._crowded_out)
+        self._crowded_out = 0
+
     def _left(self, session: Session, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
-        self._pending.pop(session.number, None)
-        self._admitted.pop(session.number, None)
+        # A task that was cancelled before it began has not done so itself.
+        self.release(session)
         if not task.cancelled() and task.exception() is not None:
             log.fault("internal_error", task.exception(), connection=session.number)
 

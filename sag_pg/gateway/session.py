@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import ssl
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -88,6 +89,10 @@ _PROTOCOL_3_2: Final = 0x00030002
 # would make the system throw away the error before the client reads it.
 _LINGER_SECONDS: Final = 1
 
+# Messages that are kept for later while a call runs. A client that sends more of them gets no
+# attention until the call has ended.
+_MOST_EARLY: Final = 100
+
 
 class _ClientLeftError(Exception):
     """The client said goodbye."""
@@ -118,6 +123,9 @@ class Registry(Protocol):
 
     def cancel(self, process_id: int, key: bytes) -> None:
         """End the call of the session that has this key, if there is one."""
+
+    def release(self, session: "Session") -> None:
+        """Count a session no more, of which nothing but the end of its connection is to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,30 +162,41 @@ class Session:
     _call: "asyncio.Task[str] | None" = field(default=None, init=False)
     _is_encrypted: bool = field(default=False, init=False)
     _is_ending: bool = field(default=False, init=False)
-    _waiting: "asyncio.Task[Frame] | None" = field(default=None, init=False)
+    # The message that is being read, and those that came before it while a call ran.
+    _reading: "asyncio.Task[Frame] | None" = field(default=None, init=False)
+    _early: deque[Frame] = field(default_factory=deque, init=False)
 
     async def run(self) -> None:
         """Serve the client until it leaves or breaks the rules. Raises nothing."""
         try:
             try:
-                async with asyncio.timeout(self.service.limits.authentication_seconds):
+                async with asyncio.timeout(self.service.limits.authentication_seconds) as limit:
                     if not await self._start():
                         return
             except TimeoutError:
+                # The system has one of its own for connections.
+                if not limit.expired():
+                    raise
                 log.info("authentication_timeout", connection=self.number)
                 return
             log.info("connected", connection=self.number, tls=self._is_encrypted)
             await self._serve()
         except _ClientLeftError:
             log.info("disconnected", connection=self.number)
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, TimeoutError):
-            log.info("connection_lost", connection=self.number)
+        # Of the system's errors any may end a connection, of which ConnectionError has only some.
+        except (asyncio.IncompleteReadError, OSError) as error:
+            # Between two messages it is as good an end as any: dblink says no goodbye when its
+            # session ends.
+            is_orderly = isinstance(error, asyncio.IncompleteReadError) and not error.partial
+            log.info("disconnected" if is_orderly else "connection_lost", connection=self.number)
         except RefusedError as refusal:
             log.info("connection_ended", connection=self.number, sqlstate=refusal.sqlstate)
+            self.service.registry.release(self)
             await self._say_farewell(refusal)
         except Exception as error:
             log.fault("internal_error", error, connection=self.number)
         finally:
+            self.service.registry.release(self)
             self.writer.close()
             try:
                 # A client that does not read its answer would keep it in memory for ever.
@@ -204,8 +223,8 @@ class Session:
         """End the session: between calls, or now with the call that runs."""
         self._is_ending = True
         if self._call is None:
-            if self._waiting is not None:
-                self._waiting.cancel()
+            if self._reading is not None:
+                self._reading.cancel()
         elif now:
             self._call.cancel()
 
@@ -294,7 +313,7 @@ class Session:
             raise RefusedError(
                 SqlState.INVALID_PASSWORD,
                 "password authentication failed for the user of the gateway",
-                "sag-pg gateway install makes the foreign server with the right user and password.",
+                "What answers there must be the gateway of this very database.",
             ) from None
         await self._send(AuthenticationSASLFinal(data=proof))
 
@@ -310,25 +329,13 @@ class Session:
 
     async def _serve(self) -> None:
         skips_to_sync = False
-        following: asyncio.Task[Frame] | None = None
         try:
-            while not self._is_ending:
-                self._waiting = following or self._read_on()
-                following = None
-                try:
-                    frame = await self._waiting
-                except asyncio.CancelledError:
-                    if not self._is_ending:
-                        raise
-                    break
-                finally:
-                    self._waiting = None
+            while (frame := await self._next_frame()) is not None:
                 if frame.is_terminate:
                     raise _ClientLeftError
                 message = self._codec.decode(frame.content)
                 if isinstance(message, Query):
-                    following = self._read_on()
-                    await self._answer(message, frame, following)
+                    await self._answer(message, frame)
                 elif isinstance(message, Sync):
                     skips_to_sync = False
                     await self._send(ReadyForQuery())
@@ -339,27 +346,45 @@ class Session:
                     skips_to_sync = True
                     await self._send(error_response(_unsupported("the extended query protocol")))
         finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            if self._reading is not None:
+                self._reading.cancel()
+                await asyncio.gather(self._reading, return_exceptions=True)
         raise RefusedError(
             SqlState.ADMIN_SHUTDOWN, "terminating connection: the gateway is shutting down"
         )
 
-    def _read_on(self) -> "asyncio.Task[Frame]":
-        limits = self.service.limits
-        return asyncio.create_task(
-            # The statement's end is one byte more.
-            read_frame(self.reader, limits.max_request_bytes + 1, limits.transfer_seconds)
-        )
+    async def _next_frame(self) -> Frame | None:
+        """Wait for the message whose turn it is; None where the session ends instead."""
+        if self._is_ending:
+            return None
+        if self._early:
+            return self._early.popleft()
+        try:
+            return await self._read_on()
+        except asyncio.CancelledError:
+            if not self._is_ending:
+                raise
+            return None
+        finally:
+            self._reading = None
 
-    async def _answer(self, query: Query, frame: Frame, following: "asyncio.Task[Frame]") -> None:
+    def _read_on(self) -> "asyncio.Task[Frame]":
+        """The reading of the next message, begun where it is not under way."""
+        if self._reading is None:
+            limits = self.service.limits
+            self._reading = asyncio.create_task(
+                # The statement's end is one byte more.
+                read_frame(self.reader, limits.max_request_bytes + 1, limits.transfer_seconds)
+            )
+        return self._reading
+
+    async def _answer(self, query: Query, frame: Frame) -> None:
         """Answer a query, unless the client leaves meanwhile."""
         try:
             if frame.is_oversized:
                 raise RefusedError(
                     SqlState.TOO_LARGE,
-                    f"the statement is longer than {self.service.limits.max_request_bytes} bytes",
+                    f"the request is longer than {self.service.limits.max_request_bytes} bytes",
                     "Ask for less at once, or start the gateway with a higher --max-request-size.",
                 )
             if not query.query_string.strip(" \t\r\n\f\v;"):
@@ -367,7 +392,7 @@ class Session:
                 return
             call = parse_statement(query.query_string)
             self._call = asyncio.create_task(self.service.calls.answer(call, self.number))
-            answer = await self._await_call(self._call, following)
+            row = DataRow(columns=[(await self._await_call(self._call)).encode()])
         except ProtocolViolationError:
             raise
         except RefusedError as refusal:
@@ -375,21 +400,29 @@ class Session:
             return
         finally:
             self._call = None
-        await self._send(
-            _ANSWER_COLUMN,
-            DataRow(columns=[answer.encode()]),
-            CommandComplete(tag="SELECT 1"),
-            ReadyForQuery(),
+        encoded = self._codec.encode(
+            (_ANSWER_COLUMN, row, CommandComplete(tag="SELECT 1"), ReadyForQuery())
         )
+        self.writer.write(encoded)
+        # While the client takes its time, there is one copy in memory: what the transport has left.
+        del row, encoded
+        await self._drain()
 
-    async def _await_call(self, call: "asyncio.Task[str]", following: "asyncio.Task[Frame]") -> str:
+    async def _await_call(self, call: "asyncio.Task[str]") -> str:
         """Wait for a call's answer; when the client leaves, the call ends."""
         try:
-            await asyncio.wait([call, following], return_when=asyncio.FIRST_COMPLETED)
-            # Raises where the connection is lost. A query that came meanwhile waits for its turn.
-            if not call.done() and following.result().is_terminate:
-                raise _ClientLeftError
-            await asyncio.wait([call])
+            while not call.done():
+                # That it has left shows only behind all that it has sent.
+                watched = {self._read_on()} if self._may_read_ahead else set()
+                await asyncio.wait({call, *watched}, return_when=asyncio.FIRST_COMPLETED)
+                if not call.done():
+                    # Raises where the connection is lost.
+                    frame = self._read_on().result()
+                    self._reading = None
+                    # After queries that wait for their turn, a goodbye waits too.
+                    if frame.is_terminate and not self._early:
+                        raise _ClientLeftError
+                    self._early.append(frame)
         finally:
             if not call.done():
                 call.cancel()
@@ -400,10 +433,20 @@ class Session:
             raise RefusedError(SqlState.QUERY_CANCELED, "canceling statement due to user request")
         return call.result()
 
+    @property
+    def _may_read_ahead(self) -> bool:
+        bytes_early = sum(len(frame.content) for frame in self._early)
+        return (
+            len(self._early) < _MOST_EARLY and bytes_early <= self.service.limits.max_request_bytes
+        )
+
     # Sending
 
     async def _send(self, *messages: PGMessage) -> None:
         self.writer.write(self._codec.encode(messages))
+        await self._drain()
+
+    async def _drain(self) -> None:
         async with asyncio.timeout(self.service.limits.transfer_seconds):
             await self.writer.drain()
 

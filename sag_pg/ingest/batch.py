@@ -13,10 +13,10 @@ _IN_MEMORY_BYTES: Final = 32 * 2**20
 
 # The columns that `sag.begin_batch()` gives the three temporary tables.
 _TABLES: Final = {
-    "document": "document_no, source, title, metadata, content_hash",
+    "document": "document_no, source, title, metadata, content_hash, extractor, is_complete",
     "chunk": (
         "document_no, ordinal, heading_path, content, start_offset, end_offset,"
-        " event_title, event_content, event_embedding, chunk_embedding"
+        " event_title, event_content, event_embedding, chunk_embedding, answer_key"
     ),
     "entity": "document_no, ordinal, name, type, is_subject, role, alias_of, embedding",
 }
@@ -75,10 +75,32 @@ class Batch:
         title: str,
         metadata: dict[str, Any],
         content_hash: bytes,
+        extractor: str,
         chunk_count: int,
+        *,
+        is_complete: bool,
     ) -> None:
-        """End the open document."""
-        row = (len(self._documents), source, title, Jsonb(metadata), content_hash)
+        """End the open document.
+
+        Args:
+            source: The document's key.
+            title: Its title.
+            metadata: Its metadata.
+            content_hash: What tells its content, and how it was processed, from others.
+            extractor: Name of what made its events.
+            chunk_count: Number of its chunks.
+            is_complete: Whether no model failed for it, so that the answers that it was made of
+                can be forgotten.
+        """
+        row = (
+            len(self._documents),
+            source,
+            title,
+            Jsonb(metadata),
+            content_hash,
+            extractor,
+            is_complete,
+        )
         self._documents.append(_Document(row, self._start, self._spool.tell()))
         self.chunk_count += chunk_count
 

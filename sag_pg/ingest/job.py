@@ -6,7 +6,7 @@ is stopped at any moment has merged some documents whole and others not at all.
 
 A model may fail for some chunks of a document. The document is merged all the same, so that its
 text is found, but under a hash that its content does not have, so that the next run takes it up
-again.
+again. What a language model answers is stored at once, so that no run pays for it twice.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from pgvector import HalfVector
@@ -25,7 +25,9 @@ from sag_pg.database import explain_error
 from sag_pg.errors import (
     BudgetExhaustedError,
     DatabaseError,
+    EndpointDownError,
     EndpointRefusedError,
+    InputRejectedError,
     LoadError,
     ModelError,
     SagError,
@@ -33,7 +35,8 @@ from sag_pg.errors import (
 from sag_pg.ingest.batch import Batch
 from sag_pg.ingest.chunking import Chunk, chunk
 from sag_pg.ingest.document import LoadFailure, SourceDocument
-from sag_pg.models.base import EmbeddingModel, Extraction, Extractor, Passage
+from sag_pg.ingest.stored_extraction import StoredExtractor
+from sag_pg.models.base import CostlyExtractor, EmbeddingModel, Extraction, Extractor, Passage
 from sag_pg.models.budget import ModelUsage, Usage
 from sag_pg.text import clean
 
@@ -44,7 +47,7 @@ _GROUP_CHARACTERS: Final = 2**20
 _BATCH_CHUNKS: Final = 1000
 # What a slow model made, and somebody may have paid for, is not kept waiting for a full batch.
 _BATCH_SECONDS: Final = 15.0
-# An embedding model that fails for so many groups in a row is down.
+# An embedding model that gives no vector for so many groups in a row is down.
 _MOST_EMBEDDING_FAILURES: Final = 3
 _WINDOW_DOCUMENTS: Final = 256
 _WINDOW_CHARACTERS: Final = 8 * 2**20
@@ -106,8 +109,9 @@ class Report:
         failed_chunks: Chunks of these for which a model failed: they are found by what could be
             read without it, and the same ingest tries their documents again.
         failures: Each failure of a document or chunk, in order.
-        stopped: Why the run ended before all documents were taken; None where it did not. The
-            same ingest goes on from there.
+        stopped: Why the run ended before all documents were taken, be it a budget or a model
+            that is down; None where it did not. The same ingest goes on from there, and what a
+            language model answered for documents that are not in yet is not asked for again.
         usage: What the models were asked.
         seconds: Time of the whole run.
         database_seconds: Time of that spent waiting for the database.
@@ -169,13 +173,15 @@ def ingest(
     A document that is there with the same content, processed in the same way, costs nothing but
     a hash; one with other content is replaced in one transaction. A document that fails is
     recorded and the others go on; a chunk for which a model fails keeps its text. Where a budget
-    is used up, what is ready is merged and the report says that the run stopped.
+    is used up or a model is down, what is ready is merged and the report says that the run
+    stopped.
 
     Args:
         connection: A connection in autocommit mode with the vector types registered.
         documents: What `load_paths` yields.
         collection: Name of an existing collection.
-        extractor: Finds events and entities.
+        extractor: Finds events and entities. The answers of a `CostlyExtractor` are stored as they
+            arrive.
         embedding_model: Embeds events; None leaves them to lexical retrieval.
         max_characters: Longest chunk; None makes each document one chunk.
         embed_entities: Whether to embed the entities' names too, so that names link to their
@@ -189,8 +195,8 @@ def ingest(
     Raises:
         DatabaseError: The connection was lost. What was merged stays, and the same call goes on
             from there.
-        EndpointRefusedError: An endpoint does not take the key or does not know the model. What
-            was ready is merged.
+        EndpointRefusedError: An endpoint does not take the key, does not know the model or wants
+            money. What was ready is merged.
         ModelError: A model cannot be used at all. What was ready is merged.
         psycopg.Error: The database refused the run as a whole, such as an unknown collection or
             another embedding model.
@@ -269,6 +275,7 @@ class _Ready:
         event_vector: Of the event's text.
         chunk_vector: Of the chunk's own text, where the event has another one.
         name_vectors: Of the entities' names, where they are embedded.
+        answer_key: Where the model's answer is stored, under which key.
         failure: Where a model failed for the chunk, how.
     """
 
@@ -278,7 +285,12 @@ class _Ready:
     event_vector: HalfVector | None
     chunk_vector: HalfVector | None
     name_vectors: Mapping[str, HalfVector | None]
+    answer_key: bytes | None
     failure: ModelError | None
+
+
+# What became of a text to be embedded; None where there is none, or none that the model knows.
+_Embedded: TypeAlias = HalfVector | ModelError | None
 
 
 class _Run:
@@ -295,7 +307,12 @@ class _Run:
     ) -> None:
         self.connection = connection
         self.collection = collection
-        self.extractor = extractor
+        self.stored = (
+            StoredExtractor(extractor, collection, self._call)
+            if isinstance(extractor, CostlyExtractor)
+            else None
+        )
+        self.extractor = self.stored or extractor
         self.embedding_model = embedding_model
         self.max_characters = max_characters
         self.embed_entities = embed_entities
@@ -331,8 +348,8 @@ class _Run:
                 for window in self._windows(documents):
                     self._take(window)
                 state = "finished"
-            except BudgetExhaustedError as error:
-                self.report.stopped = str(error)
+            except (BudgetExhaustedError, EndpointDownError) as error:
+                self.report.stopped = " ".join(filter(None, (str(error), error.hint)))
             # After what no later document can mend, what is ready is merged too: it may have been
             # paid for.
             except ModelError:
@@ -478,9 +495,8 @@ class _Run:
         ]
         extractions = self.extractor.extract(passages)
         both = list(zip(passages, extractions, strict=True))
-        titles = [_event_title(passage, extraction) for passage, extraction in both]
         names = list(self._names(extractions))
-        vectors, failure = self._try_to_embed(
+        embedded = self._embed(
             [
                 *(_event_text(passage, extraction) for passage, extraction in both),
                 # A chunk whose own text is its event needs no vector of its own.
@@ -492,24 +508,24 @@ class _Run:
             ]
         )
         count = len(chunks)
-        name_vectors = dict(zip(names, vectors[2 * count :], strict=True))
+        by_name = dict(zip(names, embedded[2 * count :], strict=True))
+        name_vectors = {name: _vector(outcome) for name, outcome in by_name.items()}
         return [
             _Ready(
                 each,
-                title,
+                _event_title(passage, extraction),
                 extraction,
-                event_vector,
-                chunk_vector,
+                _vector(of_event),
+                _vector(of_chunk),
                 name_vectors,
-                ModelError(extraction.failure) if extraction.failure is not None else failure,
+                self.stored.answer_key(passage) if self.stored is not None else None,
+                _failure(
+                    extraction,
+                    [of_event, of_chunk, *(by_name.get(e.name) for e in extraction.entities)],
+                ),
             )
-            for each, title, extraction, event_vector, chunk_vector in zip(
-                chunks,
-                titles,
-                extractions,
-                vectors[:count],
-                vectors[count : 2 * count],
-                strict=True,
+            for each, (passage, extraction), of_event, of_chunk in zip(
+                chunks, both, embedded[:count], embedded[count : 2 * count], strict=True
             )
         ]
 
@@ -534,6 +550,7 @@ class _Run:
                     each.extraction.event_text,
                     each.event_vector,
                     each.chunk_vector,
+                    each.answer_key,
                 )
                 for each in ready
             ),
@@ -582,38 +599,50 @@ class _Run:
             document.title,
             document.metadata,
             content_hash,
+            self.extractor.name,
             current.chunk_count,
+            is_complete=not current.failures,
         )
         self._count(document.size)
 
-    def _try_to_embed(
-        self, texts: Sequence[str | None]
-    ) -> tuple[list[HalfVector | None], ModelError | None]:
-        """Embed texts as `_embed` does; where that fails, say how, and give no vectors."""
+    def _embed(self, texts: Sequence[str | None]) -> list[_Embedded]:
+        """Embed those texts that are there and whose script the model knows."""
+        embedded: list[_Embedded] = [None] * len(texts)
+        model = self.embedding_model
+        if model is None:
+            return embedded
+        known = {
+            no: text for no, text in enumerate(texts) if text is not None and model.knows(text)
+        }
+        for no, outcome in zip(known, self._try_to_embed(model, [*known.values()]), strict=True):
+            embedded[no] = outcome
+        return embedded
+
+    def _try_to_embed(self, model: EmbeddingModel, texts: list[str]) -> Sequence[_Embedded]:
+        """Embed texts; those for which the model fails get its error."""
+        if not texts:
+            return []
+        embedded: Sequence[_Embedded]
         try:
-            vectors = self._embed(texts)
+            embedded = _embed_accepted(model, texts)
         except (BudgetExhaustedError, EndpointRefusedError):
             raise
         except ModelError as error:
-            self.embedding_failures += 1
-            if self.embedding_failures == _MOST_EMBEDDING_FAILURES:
-                raise
-            return [None] * len(texts), ModelError(f"not embedded: {error}", error.hint)
-        self.embedding_failures = 0
-        return vectors, None
-
-    def _embed(self, texts: Sequence[str | None]) -> list[HalfVector | None]:
-        """Embed those texts that are there and whose script the model knows."""
-        vectors: list[HalfVector | None] = [None] * len(texts)
-        model = self.embedding_model
-        if model is None:
-            return vectors
-        known = [no for no, text in enumerate(texts) if text is not None and model.knows(text)]
-        if known:
-            embedded = model.embed_passages([texts[no] or "" for no in known])
-            for no, vector in zip(known, embedded, strict=True):
-                vectors[no] = HalfVector(vector)
-        return vectors
+            embedded = [error] * len(texts)
+        failures = [outcome for outcome in embedded if isinstance(outcome, ModelError)]
+        # Of a model that refuses every text it is no text that is at fault.
+        if len(failures) < len(texts):
+            self.embedding_failures = 0
+            return embedded
+        self.embedding_failures += 1
+        if self.embedding_failures == _MOST_EMBEDDING_FAILURES:
+            last = failures[-1]
+            raise EndpointDownError(
+                f"The embedding model {model.name} failed for {_MOST_EMBEDDING_FAILURES} groups of"
+                f" chunks in a row, the last time because: {last}",
+                last.hint,
+            ) from last
+        return embedded
 
     def _names(self, extractions: Iterable[Extraction]) -> dict[str, None]:
         """The names to embed, each once and in order."""
@@ -709,6 +738,31 @@ class _Run:
                 " sag.document, sag.chunk, sag.event, sag.entity, sag.event_entity"
             )
         self.report.database_seconds += time.perf_counter() - started
+
+
+def _embed_accepted(model: EmbeddingModel, texts: list[str]) -> list[_Embedded]:
+    """Embed texts; where the model refuses some, the others without them."""
+    try:
+        return list(map(HalfVector, model.embed_passages(texts)))
+    except InputRejectedError as error:
+        if len(texts) == 1:
+            return [error]
+    middle = len(texts) // 2
+    return [*_embed_accepted(model, texts[:middle]), *_embed_accepted(model, texts[middle:])]
+
+
+def _vector(embedded: _Embedded) -> HalfVector | None:
+    return embedded if isinstance(embedded, HalfVector) else None
+
+
+def _failure(extraction: Extraction, embedded: Iterable[_Embedded]) -> ModelError | None:
+    """How a model failed for a chunk, by what became of it and of its texts."""
+    if extraction.failure is not None:
+        return ModelError(extraction.failure)
+    for outcome in embedded:
+        if isinstance(outcome, ModelError):
+            return ModelError(f"not embedded: {outcome}", outcome.hint)
+    return None
 
 
 def _entity_rows(ready: _Ready) -> Iterator[tuple[Any, ...]]:

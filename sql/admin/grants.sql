@@ -49,7 +49,8 @@ BEGIN
     IF to_regrole('sag_writer') IS NOT NULL THEN
         GRANT INSERT, UPDATE, DELETE ON
         sag.collection, sag.collection_statistic, sag.document, sag.chunk, sag.event,
-        sag.entity, sag.entity_alias, sag.event_entity, sag.ingest_job, sag.ingest_task
+        sag.entity, sag.entity_alias, sag.event_entity, sag.ingest_job, sag.ingest_task,
+        sag.model_answer
         TO sag_writer;
         GRANT USAGE ON ALL SEQUENCES IN SCHEMA sag TO sag_writer;
     END IF;

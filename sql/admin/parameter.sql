@@ -84,7 +84,8 @@ INSERT INTO sag.parameter AS p (
 ),
 (
     'gateway_timeout', 'integer', '10000', 2000, 600000, NULL, 'ms',
-    'Longest that a retrieval waits for the model gateway, all calls together'
+    'Longest that a retrieval waits for answers of the model gateway, all calls together; the wait '
+    'for a new connection to one that says nothing is ended by statement_timeout alone'
 ),
 (
     'hops', 'integer', '1', 0, 4, NULL, 'hops',

@@ -7,6 +7,9 @@ DECLARE
     -- By then the gateway has ended the call itself, so that a silence means a gateway that is
     -- stuck, and not a slow model.
     grace constant interval := '250 ms';
+    -- Both are what the gateway takes: longest text in characters, and longest time limit.
+    text_limit constant integer := 32768;
+    longest_ms constant integer := 3600000;
     deadline constant timestamptz := clock_timestamp() + timeout_ms * interval '1 ms';
     verbosity constant text := current_setting('client_min_messages');
     -- dblink's functions are called by EXECUTE only: it may be missing. This is its schema, quoted.
@@ -19,6 +22,7 @@ DECLARE
     present text[];
     other text;
     is_kept boolean;
+    is_refused boolean := FALSE;
     is_silent boolean := FALSE;
     is_busy boolean;
     is_sent boolean;
@@ -27,6 +31,7 @@ DECLARE
     answer text;
     state text;
     detail text;
+    refusal text[];
 BEGIN
     -- The name has the version of the server's row in it, so that a session does not keep the
     -- connection to an address that is no longer the gateway's.
@@ -45,6 +50,22 @@ BEGIN
         USING ERRCODE = 'undefined_function',
         HINT = 'Its calls are understand, choose, embed and status.';
     END IF;
+    IF call_gateway.request IS NULL OR call_gateway.timeout_ms IS NULL THEN
+        RAISE EXCEPTION 'a call to the gateway needs a request and a time limit'
+        USING ERRCODE = 'null_value_not_allowed',
+        HINT = 'Give a JSON object, {} for status, and milliseconds.';
+    END IF;
+    -- Refused here, because a long statement to a gateway that is stuck waits in libpq, where
+    -- nothing can be cancelled.
+    IF length(call_gateway.request ->> 'question') > text_limit OR EXISTS (
+        SELECT FROM jsonb_path_query(call_gateway.request, '$.texts[*]') AS t (item)
+        WHERE length(t.item #>> '{}') > text_limit
+    ) THEN
+        RAISE EXCEPTION 'the gateway takes no text of more than % characters', text_limit
+        USING ERRCODE = 'program_limit_exceeded',
+        HINT = 'Give a shorter text. A long question is searched by words: set the option '
+            'understand to "sql" for it.';
+    END IF;
     IF clock_timestamp() > deadline - grace THEN
         RAISE EXCEPTION 'no time is left for a call to the gateway'
         USING ERRCODE = 'system_error',
@@ -60,26 +81,37 @@ BEGIN
     LOOP
         BEGIN
             IF NOT is_kept THEN
+                IF is_refused THEN
+                    -- The lock lets the session hear of a password that was changed meanwhile.
+                    PERFORM FROM pg_user_mappings AS m WHERE m.srvname = 'sag_gateway';
+                END IF;
                 BEGIN
                     -- By the foreign server's name, which finds the password without showing it.
                     EXECUTE format('SELECT %s.dblink_connect($1, ''sag_gateway'')', dblink)
                     USING connection;
                 EXCEPTION WHEN sqlclient_unable_to_establish_sqlconnection THEN
                     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+                    -- libpq gives its own words, and those of a gateway that refuses with their
+                    -- hint in the next line, behind a word in the language of the server.
+                    refusal := regexp_match(detail, 'FATAL:[^\n]*(\n[^:\n]+:\s+([^\n]+))');
                     RAISE EXCEPTION 'the gateway cannot be reached'
                     USING ERRCODE = 'sqlclient_unable_to_establish_sqlconnection',
-                    DETAIL = split_part(detail, E'\n', 1),
-                    HINT = CASE WHEN detail LIKE '%FATAL%'
+                    DETAIL = left(replace(detail, coalesce(refusal[1], ''), ''), 2000),
+                    HINT = coalesce(refusal[2], CASE WHEN detail LIKE '%FATAL%'
                         THEN 'What answers there must be the gateway of this very database.'
-                        ELSE 'Start it with: sag-pg serve. To move it: sag-pg gateway install.'
-                    END;
+                        ELSE 'See that sag-pg serve runs there. sag-pg gateway install sets where '
+                            'that is, and how the connection is encrypted.'
+                    END);
                 END;
             END IF;
             statement := CASE WHEN call_gateway.call = 'status' THEN 'SELECT status()'
                 ELSE format('SELECT %s(%L)', call_gateway.call, (
-                    call_gateway.request || jsonb_build_object('timeout_ms', greatest(1, round(
-                        extract(EPOCH FROM deadline - grace - clock_timestamp()) * 1000
-                    )))
+                    call_gateway.request || jsonb_build_object('timeout_ms', least(
+                        longest_ms,
+                        greatest(1, round(
+                            extract(EPOCH FROM deadline - grace - clock_timestamp()) * 1000
+                        ))
+                    ))
                 )::text)
             END;
             -- Of a connection that has died a NOTICE would say so, before it is opened again.
@@ -123,7 +155,7 @@ BEGIN
                 EXECUTE format(disconnect, dblink) USING connection;
                 RAISE;
             WHEN OTHERS THEN
-                GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE;
+                GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, detail = PG_EXCEPTION_DETAIL;
                 -- A silent gateway might let a new connection wait for as long, and dblink knows no
                 -- time limit there. So the old one stays, as a sign of life that can be waited for.
                 IF is_silent THEN
@@ -139,11 +171,17 @@ BEGIN
                     RAISE;
                 END IF;
                 EXECUTE format(disconnect, dblink) USING connection;
-                -- The gateway may have been restarted since the last call.
-                IF NOT is_kept OR clock_timestamp() > deadline - grace THEN
+                -- Once more, for the gateway may have been restarted since the last call, or its
+                -- password changed since this session read it.
+                IF clock_timestamp() > deadline - grace THEN
+                    RAISE;
+                ELSIF is_kept THEN
+                    is_kept := FALSE;
+                ELSIF NOT is_refused AND detail LIKE '%password authentication failed%' THEN
+                    is_refused := TRUE;
+                ELSE
                     RAISE;
                 END IF;
-                is_kept := FALSE;
         END;
     END LOOP;
     IF answer IS JSON OBJECT THEN
@@ -157,4 +195,6 @@ $$;
 COMMENT ON FUNCTION sag.call_gateway(text, jsonb, integer) IS
 'Calls the model gateway over dblink and returns its answer, or raises what it raised. Keeps one '
 'connection a session and opens it again once where it has died. To cancel the query is to cancel '
-'the call.';
+'the call. timeout_ms does not hold while a connection is being opened, for which dblink knows no '
+'limit: of a gateway that takes it and says nothing, such as a frozen one, only statement_timeout '
+'ends the wait, with an error. ALTER ROLE ... SET statement_timeout sets it for a role.';

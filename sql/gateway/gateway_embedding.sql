@@ -11,11 +11,13 @@ BEGIN
     EXCEPTION WHEN data_exception THEN
         RAISE EXCEPTION 'the gateway gave an embedding that is no vector'
         USING ERRCODE = 'protocol_violation',
-        DETAIL = format('pgvector says: %s.', SQLERRM);
+        -- The whole of it is repeated there.
+        DETAIL = format('pgvector says: %s.', left(SQLERRM, 200));
     END;
-    IF gateway_embedding.model IS NULL
-        OR gateway_embedding.dimensions IS DISTINCT FROM to_jsonb(vector_dims(embedding))
-    THEN
+    IF gateway_embedding.model IS NULL THEN
+        RAISE EXCEPTION 'the gateway does not say which model its embedding is of'
+        USING ERRCODE = 'protocol_violation';
+    ELSIF gateway_embedding.dimensions IS DISTINCT FROM to_jsonb(vector_dims(embedding)) THEN
         RAISE EXCEPTION 'the gateway gave an embedding of % dimensions, and said %',
             vector_dims(embedding), coalesce(gateway_embedding.dimensions::text, 'nothing')
         USING ERRCODE = 'protocol_violation';

@@ -4,6 +4,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     facts jsonb;
+    status jsonb;
     problem text;
     detail text;
     hint text;
@@ -20,9 +21,13 @@ BEGIN
         RETURN '{"installed": false, "answering": false}';
     END IF;
     BEGIN
-        RETURN facts || jsonb_build_object(
-            'answering', TRUE, 'status', sag.call_gateway('status', '{}', 5000)
-        );
+        status := sag.call_gateway('status', '{}', 5000);
+        RETURN facts || jsonb_build_object('answering', TRUE, 'status', status, 'fits', (
+            SELECT e.model = status ->> 'embedding_model' AND coalesce(
+                to_jsonb(e.dimensions) = nullif(status -> 'dimensions', 'null'), TRUE
+            )
+            FROM sag.embedding_space AS e
+        ));
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
             hint = PG_EXCEPTION_HINT;
@@ -33,5 +38,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sag.gateway_status() IS
-'Whether a gateway is installed, where, and whether it answers; then its models, calls, errors, '
+'Whether a gateway is installed, where, and whether it answers; then whether its embedding model '
+'fits the vectors of this database (null where there is either none), its models, calls, errors, '
 'cache hits, tokens and latencies.';

@@ -33,6 +33,9 @@ BEGIN
             'question', model_choose.question, 'candidates', candidates,
             'limit', model_choose.event_limit
         ), timeout_ms);
+        IF jsonb_typeof(answer -> 'chosen') IS DISTINCT FROM 'array' THEN
+            RAISE EXCEPTION 'the gateway gave no choice' USING ERRCODE = 'protocol_violation';
+        END IF;
         -- Numbers that are none of the candidates', and those that came before, are dropped.
         SELECT array_agg(model_choose.candidate_event_ids[x.number] ORDER BY x.no)
         INTO event_ids

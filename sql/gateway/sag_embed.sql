@@ -1,12 +1,12 @@
 CREATE OR REPLACE FUNCTION public.sag_embed(content text, input_type text DEFAULT 'question')
 RETURNS halfvec
--- Not VOLATILE, so that ORDER BY embedding <=> sag_embed('...') asks once and uses an index.
+-- Not VOLATILE, for an index can be searched by no such function.
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE STRICT
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     answer jsonb;
-    parameters jsonb;
+    timeout_ms integer;
 BEGIN
     IF content !~ '\S' THEN
         RAISE EXCEPTION 'the text is empty'
@@ -17,12 +17,12 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value',
         HINT = 'question embeds what is looked for, passage what is to be found.';
     END IF;
-    SELECT jsonb_object_agg(p.name, coalesce(p.database_value, p.default_value)) INTO parameters
+    SELECT coalesce(p.database_value, p.default_value)::integer INTO timeout_ms
     FROM sag.parameter AS p
     WHERE p.name = 'gateway_timeout';
     answer := sag.call_gateway(
         'embed', jsonb_build_object('texts', jsonb_build_array(content), 'input_type', input_type),
-        (parameters ->> 'gateway_timeout')::integer
+        timeout_ms
     );
     IF jsonb_typeof(answer -> 'embeddings') IS DISTINCT FROM 'array'
         OR jsonb_array_length(answer -> 'embeddings') <> 1
@@ -41,4 +41,6 @@ END
 $$;
 COMMENT ON FUNCTION public.sag_embed(text, text) IS
 'The embedding of a text, made by the model behind the gateway: a question''s unless input_type is '
-'passage. An error where there is no gateway.';
+'passage. An error where there is no gateway. In a query it stands in brackets, '
+'ORDER BY embedding <=> (SELECT sag_embed(''...'')): so it is called once, and without them once a '
+'row wherever no index is used.';

@@ -12,7 +12,9 @@ BEGIN
         source text NOT NULL,
         title text NOT NULL,
         metadata jsonb NOT NULL,
-        content_hash bytea NOT NULL
+        content_hash bytea NOT NULL,
+        extractor text,
+        is_complete boolean NOT NULL DEFAULT TRUE
     ) ON COMMIT DROP;
     CREATE TEMPORARY TABLE sag_batch_chunk (
         document_no integer NOT NULL,
@@ -25,6 +27,7 @@ BEGIN
         event_title text NOT NULL,
         event_content text,
         event_embedding halfvec,
+        answer_key bytea,
         PRIMARY KEY (document_no, ordinal)
     ) ON COMMIT DROP;
     CREATE TEMPORARY TABLE sag_batch_entity (

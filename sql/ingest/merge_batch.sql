@@ -36,17 +36,20 @@ BEGIN
     END IF;
 
     -- Locks are taken in one order by everybody: the collection (shared), documents by source,
-    -- entities by normalised name, the collection's totals last. That is what keeps two writers
-    -- from a deadlock.
+    -- entities by normalised name, the collection's totals, answers last. That is what keeps two
+    -- writers from a deadlock.
     CREATE TEMPORARY TABLE sag_merge_document ON COMMIT DROP AS
     WITH upserted AS (
-        INSERT INTO sag.document AS d (collection_id, source, title, metadata, content_hash)
-        SELECT target, b.source, b.title, b.metadata, b.content_hash
+        INSERT INTO sag.document AS d (
+            collection_id, source, title, metadata, content_hash, extractor
+        )
+        SELECT target, b.source, b.title, b.metadata, b.content_hash, b.extractor
         FROM pg_temp.sag_batch_document AS b
         ORDER BY b.source COLLATE "C"
         ON CONFLICT (collection_id, source) DO UPDATE
         SET title = excluded.title, metadata = excluded.metadata,
-            content_hash = excluded.content_hash, updated_at = now()
+            content_hash = excluded.content_hash, extractor = excluded.extractor,
+            updated_at = now()
         -- Another writer may have brought the same content while this one extracted it.
         WHERE d.content_hash <> excluded.content_hash
         -- Of these rows only those that were there before carry a lock.
@@ -205,6 +208,16 @@ BEGIN
         SELECT array_agg(x.entity_id) FROM pg_temp.sag_merge_entity AS x WHERE x.delta < 0
     ));
 
+    -- Those of a document for which a model failed are wanted again by the next run.
+    PERFORM sag.forget_answers(target, ARRAY(
+        SELECT b.answer_key
+        FROM pg_temp.sag_batch_chunk AS b
+        INNER JOIN pg_temp.sag_batch_document AS d ON d.document_no = b.document_no
+        WHERE b.answer_key IS NOT NULL
+        GROUP BY b.answer_key
+        HAVING bool_and(d.is_complete)
+    ));
+
     RETURN QUERY
     SELECT
         b.source,
@@ -221,4 +234,5 @@ END
 $$;
 COMMENT ON FUNCTION sag.merge_batch(text) IS
 'Takes over the batch that sag.begin_batch() opened: adds new documents, replaces changed ones '
-'with all that hung on them, and says what became of each. Any number may run at once.';
+'with all that hung on them, forgets the answers they were made of, and says what became of '
+'each. Any number may run at once.';

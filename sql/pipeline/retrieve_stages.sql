@@ -26,9 +26,10 @@ AS $$
 #variable_conflict use_column
 DECLARE
     target constant bigint := sag.collection_key(retrieve_stages.collection);
+    -- Of a blank one no model is asked.
+    has_words constant boolean := coalesce(retrieve_stages.question, '') ~ '\S';
     started timestamptz := clock_timestamp();
     q_embedding halfvec := retrieve_stages.embedding;
-    q_base text;
     q_reasons text[] := '{}';
     q_mode text;
     -- What is left of gateway_timeout.
@@ -36,6 +37,7 @@ DECLARE
     has_gateway boolean := FALSE;
     asks_embedding boolean;
     asks_entities boolean;
+    asks_choice boolean;
     is_asked boolean := FALSE;
     understood record;
     model_names text[];
@@ -121,8 +123,10 @@ BEGIN
     FROM unnest(retrieve_stages.entity_embeddings) AS g (embedding)
     WHERE g.embedding IS NOT NULL;
     gateway_ms := p.gateway_timeout;
-    asks_embedding := q_embedding IS NULL AND embedding_total > 0 AND p.understand <> 'sql';
-    asks_entities := p.understand = 'model' AND btrim(retrieve_stages.question) <> '';
+    asks_embedding := q_embedding IS NULL AND embedding_total > 0 AND p.understand <> 'sql'
+        AND has_words;
+    asks_entities := p.understand = 'model' AND has_words;
+    asks_choice := p.choose = 'model' AND has_words;
     IF q_embedding IS NOT NULL AND embedding_total = 0 AND event_total > 0 THEN
         -- Unquoted it is a keyword of PL/pgSQL and no field.
         IF p."strict" THEN
@@ -138,7 +142,7 @@ BEGIN
     END IF;
 
     -- The model's part of understand, where something is asked of it.
-    IF asks_embedding OR asks_entities OR p.choose = 'model' THEN
+    IF asks_embedding OR asks_entities OR asks_choice THEN
         has_gateway := sag.gateway_installed();
     END IF;
     IF has_gateway AND (asks_embedding OR asks_entities) THEN
@@ -160,18 +164,14 @@ BEGIN
         IF p."strict" OR p.understand = 'model' THEN
             PERFORM sag.fall_back(
                 'no model reads the question', p."strict", '55000',
-                'this database has no model gateway', NULL,
-                'Run sag-pg gateway install, give an embedding, or set understand to "sql".'
+                format('this database has no model gateway that %s may use', current_user), NULL,
+                'Its owner runs sag-pg gateway install, and readers are members of sag_reader. Or '
+                'give an embedding, or set understand to "sql".'
             );
         END IF;
     END IF;
-    q_base := CASE
-        WHEN q_embedding IS NULL THEN 'lexical'
-        WHEN embedding_total < event_total THEN 'vector and lexical'
-        ELSE 'vector'
-    END;
-    q_mode := q_base || coalesce(
-        ' (' || nullif(array_to_string(q_reasons, '; '), '') || ')', ''
+    q_mode := sag.describe_mode(
+        q_embedding IS NOT NULL, embedding_total >= event_total, q_reasons, FALSE
     );
     read_all := sag.reads_all(target, event_total, retrieve_stages.filter, p.seed_event_limit);
     -- Not as SET clauses of the function: without superuser those need pgvector loaded before the
@@ -372,7 +372,7 @@ BEGIN
 
     -- choose_events: the best of them
     started := clock_timestamp();
-    IF p.choose = 'model' AND cardinality(ranked_ids) > 1 THEN
+    IF asks_choice AND least(cardinality(ranked_ids), p.choose_candidate_limit) > 1 THEN
         IF has_gateway THEN
             SELECT * INTO chosen FROM sag.model_choose(
                 target, retrieve_stages.question, ranked_ids[:p.choose_candidate_limit],
@@ -385,8 +385,10 @@ BEGIN
         ELSE
             choose_failure := 'no model gateway is installed';
             PERFORM sag.fall_back(
-                'the rank stands', p."strict", '55000', 'this database has no model gateway', NULL,
-                'Run sag-pg gateway install, or set choose to "rank".'
+                'the rank stands', p."strict", '55000',
+                format('this database has no model gateway that %s may use', current_user), NULL,
+                'Its owner runs sag-pg gateway install, and readers are members of sag_reader. Or '
+                'set choose to "rank".'
             );
         END IF;
         IF choose_failure IS NULL THEN
@@ -394,9 +396,10 @@ BEGIN
         ELSE
             q_reasons := q_reasons || 'choice failed'::text;
         END IF;
-        q_mode := q_base
-            || coalesce(' (' || nullif(array_to_string(q_reasons, '; '), '') || ')', '')
-            || CASE choose_method WHEN 'model' THEN ', model choice' ELSE '' END;
+        q_mode := sag.describe_mode(
+            q_embedding IS NOT NULL, embedding_total >= event_total, q_reasons,
+            choose_method = 'model'
+        );
     END IF;
     IF choose_method = 'rank' THEN
         SELECT coalesce(array_agg(c.event_id ORDER BY c.rank), '{}') INTO chosen_ids
