@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the database ready and then becomes the command that is given, the gateway if none is.
+# Becomes the command that is given. Where that is the gateway, which it is if none is given, it
+# waits for the database, brings it up to date and makes the gateway known to it before.
 #
 # The database is named as for every command of sag-pg: SAG_PG_DATABASE_URL, DATABASE_URL or PG*.
 #   PGPASSWORD_FILE             file with its password, which goes to PGPASSFILE and nowhere else
@@ -60,6 +61,17 @@ wait_for_database() {
     done
 }
 
+make_database_ready() {
+    wait_for_database
+    sag-pg migrate >&2
+    if [ -n "${SAG_PG_GATEWAY_HOST:-}" ]; then
+        sag-pg gateway install --host "$SAG_PG_GATEWAY_HOST" --port "$port" \
+            --sslmode verify-full --sslrootcert "${SAG_PG_GATEWAY_SSLROOTCERT:-system}" >&2
+    else
+        sag-pg gateway install --socket-dir "$socket_dir" --port "$port" >&2
+    fi
+}
+
 # The first process of a container is spared the signals that it has no handler for.
 trap 'exit 143' TERM
 trap 'exit 130' INT
@@ -71,17 +83,17 @@ port=${SAG_PG_GATEWAY_PORT:-5454}
 if [ -n "${PGPASSWORD_FILE:-}" ]; then
     write_password
 fi
-wait_for_database
-sag-pg migrate >&2
-if [ -n "${SAG_PG_GATEWAY_HOST:-}" ]; then
-    sag-pg gateway install --host "$SAG_PG_GATEWAY_HOST" --port "$port" \
-        --sslmode verify-full --sslrootcert "${SAG_PG_GATEWAY_SSLROOTCERT:-system}" >&2
-    [ $# -gt 0 ] || set -- sag-pg serve --host 0.0.0.0 --port "$port" \
+if [ $# -eq 0 ] && [ -n "${SAG_PG_GATEWAY_HOST:-}" ]; then
+    set -- sag-pg serve --host 0.0.0.0 --port "$port" \
         --tls-cert "${SAG_PG_GATEWAY_TLS_CERT:?}" --tls-key "${SAG_PG_GATEWAY_TLS_KEY:?}"
-else
-    sag-pg gateway install --socket-dir "$socket_dir" --port "$port" >&2
+elif [ $# -eq 0 ]; then
     # An empty host is none: the socket is all there is.
-    [ $# -gt 0 ] || set -- sag-pg serve --host '' --socket-dir "$socket_dir" --port "$port"
+    set -- sag-pg serve --host '' --socket-dir "$socket_dir" --port "$port"
 fi
+# Other commands, and the gateway's help, need no database or say themselves what they need.
+case "$* " in
+    *' --help '*) ;;
+    'sag-pg serve '*) make_database_ready ;;
+esac
 # The command takes this process's place, and with it the signals that the container is sent.
 exec "$@"

@@ -303,6 +303,10 @@ def environment(tmp_path: Path, socket_dir: Path) -> dict[str, str]:
     }
 
 
+# A gateway that ends once the database is ready for it.
+UNFIT_GATEWAY = ("sag-pg", "serve", "--max-calls", "0")
+
+
 def enter(environment: dict[str, str], *command: str) -> Run:
     return subprocess.run(
         [DOCKER / "entrypoint.sh", *command],
@@ -336,24 +340,50 @@ def test_the_entry_point_makes_the_database_ready(
     empty_database_url: str, environment: dict[str, str], socket_dir: Path
 ) -> None:
     environment["DATABASE_URL"] = empty_database_url
-    first = enter(environment, "echo", "o k")
-    assert first.returncode == 0, first.stderr
-    # The rest goes to standard error: what a command prints can be piped on.
-    assert first.stdout == "o k\n"
+    first = enter(environment, *UNFIT_GATEWAY)
+    assert first.returncode == 2, first.stderr
+    assert "--max-calls" in first.stderr.splitlines()[-1]
+    # Standard output is the command's, which can be piped on.
+    assert first.stdout == ""
     with psycopg.connect(empty_database_url) as connection:
         assert migrate.inspect(connection).is_current
     options, mappings = gateway_options(empty_database_url)
     assert {f"host={socket_dir}", "port=5454"} <= set(options)
     assert mappings
     # Every start does the same, and leaves the password as it is.
-    second = enter(environment, "sag-pg", "status")
-    assert second.returncode == 0, second.stderr
-    assert "PostgreSQL" in second.stdout
+    second = enter(environment, *UNFIT_GATEWAY)
+    assert second.returncode == 2, second.stderr
     assert gateway_options(empty_database_url) == (options, mappings)
     for mapping in mappings:
         for option in mapping:
             if option.startswith("password="):
                 assert option.removeprefix("password=") not in first.stderr + second.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("echo", "o k"), ("sag-pg", "--help"), ("sag-pg", "serve", "--help")], ids=" ".join
+)
+def test_the_entry_point_asks_no_database_of_other_commands(
+    environment: dict[str, str], command: tuple[str, ...]
+) -> None:
+    environment |= {
+        "DATABASE_URL": "postgresql://sag@127.0.0.1:1/sag",
+        "SAG_PG_WAIT_SECONDS": "600",
+    }
+    run = enter(environment, *command)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(("o k", "Usage: "))
+    assert run.stderr == ""
+
+
+def test_the_entry_point_leaves_the_database_to_other_commands(
+    empty_database_url: str, environment: dict[str, str]
+) -> None:
+    run = enter({**environment, "DATABASE_URL": empty_database_url}, "sag-pg", "status")
+    assert run.returncode == 3
+    assert "PostgreSQL" in run.stdout
+    with psycopg.connect(empty_database_url) as connection:
+        assert not migrate.inspect(connection).applied
 
 
 def test_the_entry_point_hands_the_password_to_libpq_alone(
@@ -395,7 +425,10 @@ def test_the_entry_point_waits_for_the_database(
     log = tmp_path / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [DOCKER / "entrypoint.sh", "echo", "ran"], env=environment, stdout=output, stderr=output
+            [DOCKER / "entrypoint.sh", *UNFIT_GATEWAY],
+            env=environment,
+            stdout=output,
+            stderr=output,
         )
     time.sleep(2)
     assert process.poll() is None
@@ -405,8 +438,8 @@ def test_the_entry_point_waits_for_the_database(
         user=embedded_server.user,
         dbname="sag_late",
     ):
-        assert process.wait(timeout=120) == 0, log.read_text()
-    assert log.read_text().splitlines()[-1] == "ran"
+        assert process.wait(timeout=120) == 2, log.read_text()
+    assert "--max-calls" in log.read_text().splitlines()[-1]
 
 
 def test_the_entry_point_says_when_the_database_never_comes(environment: dict[str, str]) -> None:
@@ -414,7 +447,7 @@ def test_the_entry_point_says_when_the_database_never_comes(environment: dict[st
         "DATABASE_URL": "postgresql://sag:canary@127.0.0.1:1/sag",
         "SAG_PG_WAIT_SECONDS": "1",
     }
-    run = enter(environment, "echo", "ran")
+    run = enter(environment, *UNFIT_GATEWAY)
     assert (run.returncode, run.stdout) == (1, "")
     assert "No database after 1 s (SAG_PG_WAIT_SECONDS)" in run.stderr
     assert "Connection refused" in run.stderr
@@ -433,7 +466,7 @@ def test_the_entry_point_does_not_wait_on_a_wrong_setting(
     environment: dict[str, str], variables: dict[str, str], complaint: str
 ) -> None:
     # Much longer than `enter` waits.
-    run = enter({**environment, "SAG_PG_WAIT_SECONDS": "600", **variables}, "echo", "ran")
+    run = enter({**environment, "SAG_PG_WAIT_SECONDS": "600", **variables}, *UNFIT_GATEWAY)
     assert (run.returncode, run.stdout) == (1, "")
     assert complaint in run.stderr
 
