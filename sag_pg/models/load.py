@@ -95,7 +95,7 @@ def load_question_reader(
     if settings.chat_model is None:
         return None
     from sag_pg.models.endpoint import Endpoint
-    from sag_pg.models.question_reading import OpenAIQuestionReader
+    from sag_pg.models.openai_question import OpenAIQuestionReader
 
     endpoint = Endpoint(settings, "chat", _usage(settings, usage), interactive=True)
     return OpenAIQuestionReader(endpoint, settings.chat_model)
@@ -123,7 +123,7 @@ def load_chooser(settings: ModelSettings, usage: Usage | None = None) -> Chooser
         endpoint = Endpoint(settings, "rerank", _usage(settings, usage), interactive=True)
         return OpenAIRerank(endpoint, settings.rerank_model)
     assert settings.chat_model is not None  # noqa: S101
-    from sag_pg.models.choosing import OpenAIChooser
+    from sag_pg.models.openai_choice import OpenAIChooser
 
     endpoint = Endpoint(settings, "chat", _usage(settings, usage), interactive=True)
     return OpenAIChooser(endpoint, settings.chat_model)

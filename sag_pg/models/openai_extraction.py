@@ -29,8 +29,7 @@ from sag_pg.models.entity_names import (
     without_control,
 )
 from sag_pg.models.local_extraction import load_extractor
-from sag_pg.models.prompts import prompt_for
-from sag_pg.models.structured_output import complete_json
+from sag_pg.models.prompted_model import PromptedModel
 
 # The paper's, as a new database has them in sag.entity_type.
 ENTITY_TYPES: Final[Mapping[str, str]] = {
@@ -102,8 +101,7 @@ class OpenAIExtractor:
         model: str,
         entity_types: Mapping[str, str] = ENTITY_TYPES,
     ) -> None:
-        self._endpoint = endpoint
-        self._model = model
+        self._model = PromptedModel(endpoint, model, _PROMPT)
         self._types = dict(entity_types)
         self._rules = load_extractor("rules")
         self._failures_in_a_row = 0
@@ -111,7 +109,7 @@ class OpenAIExtractor:
     @property
     def name(self) -> str:
         """The model, the version of the prompt, and what tells other types than the usual ones."""
-        name = f"openai:{self._model}+{_PROMPT}"
+        name = self._model.name
         if self._types == ENTITY_TYPES:
             return name
         types = json.dumps(self._types, sort_keys=True).encode()
@@ -173,31 +171,25 @@ class OpenAIExtractor:
                 except Exception as error:
                     errors.append(error)
 
-        at_once = min(len(passages), self._endpoint.settings.model_concurrency)
+        at_once = min(len(passages), self._model.endpoint.settings.model_concurrency)
         await asyncio.gather(*(ask() for _ in range(at_once)))
         if errors:
             raise errors[0]
 
     async def _extract(self, passage: Passage) -> Extraction:
         text = passage.text[:_LONGEST_TEXT]
-        question = {
+        asked = {
             "title": passage.title,
             "headings": passage.heading_path,
             "text": text,
             "entity_types": self._types,
         }
         try:
-            extraction = await complete_json(
-                self._endpoint,
-                self._model,
-                [
-                    {"role": "system", "content": prompt_for(_PROMPT, text)},
-                    # As JSON, which no text can break out of.
-                    {"role": "user", "content": json.dumps(question, ensure_ascii=False)},
-                ],
-                "extraction",
+            extraction = await self._model.ask(
+                asked,
                 _schema(list(self._types)),
                 lambda answer: _read_answer(answer, passage, list(self._types)),
+                text=text,
             )
         except (EndpointRefusedError, BudgetExhaustedError):
             raise
@@ -206,8 +198,8 @@ class OpenAIExtractor:
             if self._failures_in_a_row >= _MOST_FAILURES_IN_A_ROW:
                 self._failures_in_a_row = 0
                 raise EndpointDownError(
-                    f"{self._model} gave no usable answer for {_MOST_FAILURES_IN_A_ROW} passages"
-                    f" in a row, the last time because: {error}",
+                    f"{self._model.model} gave no usable answer for {_MOST_FAILURES_IN_A_ROW}"
+                    f" passages in a row, the last time because: {error}",
                     error.hint,
                 ) from error
             return replace(self._rules.extract([passage])[0], failure=str(error))

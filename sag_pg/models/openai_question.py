@@ -1,12 +1,10 @@
 """The entities of a question by a language model: its part of `understand`."""
 
-import json
 from typing import Any, Final
 
 from sag_pg.models.endpoint import Endpoint
 from sag_pg.models.entity_names import distinct_names
-from sag_pg.models.prompts import prompt_for
-from sag_pg.models.structured_output import complete_json
+from sag_pg.models.prompted_model import PromptedModel
 from sag_pg.text import clean
 
 MOST_ENTITIES: Final = 20
@@ -29,13 +27,12 @@ class OpenAIQuestionReader:
     """
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self._endpoint = endpoint
-        self._model = model
+        self._model = PromptedModel(endpoint, model, _PROMPT)
 
     @property
     def name(self) -> str:
         """The model and the version of the prompt."""
-        return f"openai:{self._model}+{_PROMPT}"
+        return self._model.name
 
     async def read_question(self, question: str) -> tuple[str, ...]:
         """Return the names that a question states, at most 20; none for a question that has none.
@@ -44,20 +41,7 @@ class OpenAIQuestionReader:
             ModelError: The model gave no usable answer.
         """
         question = clean(question)
-        return await complete_json(
-            self._endpoint,
-            self._model,
-            [
-                {"role": "system", "content": prompt_for(_PROMPT, question)},
-                {
-                    "role": "user",
-                    "content": json.dumps({"question": question}, ensure_ascii=False),
-                },
-            ],
-            "question_entities",
-            _SCHEMA,
-            _read_answer,
-        )
+        return await self._model.ask({"question": question}, _SCHEMA, _read_answer, text=question)
 
 
 def _read_answer(answer: Any) -> tuple[str, ...]:

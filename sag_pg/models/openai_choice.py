@@ -1,13 +1,11 @@
 """The final choice among candidates by a language model: its part of `choose`."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
 from sag_pg.models.base import Candidate
 from sag_pg.models.endpoint import Endpoint
-from sag_pg.models.prompts import prompt_for
-from sag_pg.models.structured_output import complete_json
+from sag_pg.models.prompted_model import PromptedModel
 from sag_pg.text import clean
 
 MOST_CHARACTERS: Final = 500
@@ -31,13 +29,12 @@ class OpenAIChooser:
     """
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self._endpoint = endpoint
-        self._model = model
+        self._model = PromptedModel(endpoint, model, _PROMPT)
 
     @property
     def name(self) -> str:
         """The model and the version of the prompt."""
-        return f"openai:{self._model}+{_PROMPT}"
+        return self._model.name
 
     async def choose(
         self, question: str, candidates: Sequence[Candidate], limit: int
@@ -70,16 +67,11 @@ class OpenAIChooser:
             ],
             "limit": limit,
         }
-        return await complete_json(
-            self._endpoint,
-            self._model,
-            [
-                {"role": "system", "content": prompt_for(_PROMPT, question)},
-                {"role": "user", "content": json.dumps(asked, ensure_ascii=False)},
-            ],
-            "choice",
+        return await self._model.ask(
+            asked,
             _SCHEMA,
             lambda answer: _read_answer(answer, len(candidates), limit),
+            text=question,
         )
 
 

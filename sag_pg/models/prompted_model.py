@@ -1,0 +1,61 @@
+"""A language model with one of the prompts: what extraction, understand and choose ask alike."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from sag_pg.models.endpoint import Endpoint
+from sag_pg.models.prompts import prompt_for
+from sag_pg.models.structured_output import complete_json
+
+T = TypeVar("T")
+
+
+class PromptedModel:
+    """Asks a language model by a prompt.
+
+    Args:
+        endpoint: The chat endpoint.
+        model: Name of the model there.
+        prompt: Name and version of the prompt, such as "choice-1". The form of its answers is
+            called as it is without the version.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str, prompt: str) -> None:
+        self.endpoint = endpoint
+        self.model = model
+        self._prompt = prompt
+        self._form = prompt.rpartition("-")[0]
+
+    @property
+    def name(self) -> str:
+        """The model and the version of the prompt."""
+        return f"openai:{self.model}+{self._prompt}"
+
+    async def ask(
+        self,
+        asked: Mapping[str, Any],
+        schema: Mapping[str, Any],
+        read: Callable[[Any], T],
+        *,
+        text: str,
+    ) -> T:
+        """Ask, and read the answer.
+
+        Args:
+            asked: What the model is to work on. It goes as JSON, which no text can break out of.
+            schema: JSON schema of the answer.
+            read: Makes the result of the decoded answer, as for `complete_json`.
+            text: A text whose script decides about the language of the prompt.
+
+        Returns:
+            What `read` returns.
+
+        Raises:
+            ModelError: As `complete_json`.
+        """
+        messages = [
+            {"role": "system", "content": prompt_for(self._prompt, text)},
+            {"role": "user", "content": json.dumps(asked, ensure_ascii=False)},
+        ]
+        return await complete_json(self.endpoint, self.model, messages, self._form, schema, read)
