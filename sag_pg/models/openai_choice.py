@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sag_pg.models.base import Candidate
-from sag_pg.models.endpoint import Endpoint
 from sag_pg.models.prompted_model import PromptedModel
 from sag_pg.text import clean
 
 MOST_CHARACTERS: Final = 500
 
-_PROMPT: Final = "choice-1"
 _LONGEST_TITLE: Final = 200
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -20,21 +18,10 @@ _SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-class OpenAIChooser:
-    """Asks a language model for the numbers of the candidates that hold the evidence.
+class OpenAIChooser(PromptedModel):
+    """Asks a language model for the numbers of the candidates that hold the evidence."""
 
-    Args:
-        endpoint: The chat endpoint.
-        model: Name of the model there.
-    """
-
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self._model = PromptedModel(endpoint, model, _PROMPT)
-
-    @property
-    def name(self) -> str:
-        """The model and the version of the prompt."""
-        return self._model.name
+    prompt = "choice-1"
 
     async def choose(
         self, question: str, candidates: Sequence[Candidate], limit: int
@@ -67,7 +54,7 @@ class OpenAIChooser:
             ],
             "limit": limit,
         }
-        return await self._model.ask(
+        return await self.ask(
             asked,
             _SCHEMA,
             lambda answer: _read_answer(answer, len(candidates), limit),

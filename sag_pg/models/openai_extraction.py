@@ -47,7 +47,6 @@ ENTITY_TYPES: Final[Mapping[str, str]] = {
 }
 MOST_ENTITIES: Final = 20
 
-_PROMPT: Final = "extraction-1"
 _OTHER_TYPE: Final = "tag"
 _SYNONYMS: Final = {
     "city": "location",
@@ -82,7 +81,7 @@ _CJK_RUN = re.compile(f"[{_CJK}]+")
 _WORD = re.compile(rf"[^\W{_CJK}]+")
 
 
-class OpenAIExtractor:
+class OpenAIExtractor(PromptedModel):
     """Asks a language model for the event and the entities of each passage.
 
     Passages are asked for concurrently, as far as the endpoint's settings allow. Threads may
@@ -95,13 +94,15 @@ class OpenAIExtractor:
             them; "tag" among them.
     """
 
+    prompt = "extraction-1"
+
     def __init__(
         self,
         endpoint: Endpoint,
         model: str,
         entity_types: Mapping[str, str] = ENTITY_TYPES,
     ) -> None:
-        self._model = PromptedModel(endpoint, model, _PROMPT)
+        super().__init__(endpoint, model)
         self._types = dict(entity_types)
         self._rules = load_extractor("rules")
         self._failures_in_a_row = 0
@@ -109,7 +110,7 @@ class OpenAIExtractor:
     @property
     def name(self) -> str:
         """The model, the version of the prompt, and what tells other types than the usual ones."""
-        name = self._model.name
+        name = super().name
         if self._types == ENTITY_TYPES:
             return name
         types = json.dumps(self._types, sort_keys=True).encode()
@@ -171,7 +172,7 @@ class OpenAIExtractor:
                 except Exception as error:
                     errors.append(error)
 
-        at_once = min(len(passages), self._model.endpoint.settings.model_concurrency)
+        at_once = min(len(passages), self.endpoint.settings.model_concurrency)
         await asyncio.gather(*(ask() for _ in range(at_once)))
         if errors:
             raise errors[0]
@@ -185,7 +186,7 @@ class OpenAIExtractor:
             "entity_types": self._types,
         }
         try:
-            extraction = await self._model.ask(
+            extraction = await self.ask(
                 asked,
                 _schema(list(self._types)),
                 lambda answer: _read_answer(answer, passage, list(self._types)),
@@ -198,7 +199,7 @@ class OpenAIExtractor:
             if self._failures_in_a_row >= _MOST_FAILURES_IN_A_ROW:
                 self._failures_in_a_row = 0
                 raise EndpointDownError(
-                    f"{self._model.model} gave no usable answer for {_MOST_FAILURES_IN_A_ROW}"
+                    f"{self.model} gave no usable answer for {_MOST_FAILURES_IN_A_ROW}"
                     f" passages in a row, the last time because: {error}",
                     error.hint,
                 ) from error

@@ -2,14 +2,12 @@
 
 from typing import Any, Final
 
-from sag_pg.models.endpoint import Endpoint
 from sag_pg.models.entity_names import distinct_names
 from sag_pg.models.prompted_model import PromptedModel
 from sag_pg.text import clean
 
 MOST_ENTITIES: Final = 20
 
-_PROMPT: Final = "question_entities-1"
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {"entities": {"type": "array", "items": {"type": "string"}}},
@@ -18,21 +16,10 @@ _SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-class OpenAIQuestionReader:
-    """Asks a language model which entities a question names.
+class OpenAIQuestionReader(PromptedModel):
+    """Asks a language model which entities a question names."""
 
-    Args:
-        endpoint: The chat endpoint.
-        model: Name of the model there.
-    """
-
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self._model = PromptedModel(endpoint, model, _PROMPT)
-
-    @property
-    def name(self) -> str:
-        """The model and the version of the prompt."""
-        return self._model.name
+    prompt = "question_entities-1"
 
     async def read_question(self, question: str) -> tuple[str, ...]:
         """Return the names that a question states, at most 20; none for a question that has none.
@@ -41,7 +28,7 @@ class OpenAIQuestionReader:
             ModelError: The model gave no usable answer.
         """
         question = clean(question)
-        return await self._model.ask({"question": question}, _SCHEMA, _read_answer, text=question)
+        return await self.ask({"question": question}, _SCHEMA, _read_answer, text=question)
 
 
 def _read_answer(answer: Any) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from sag_pg.models.endpoint import Endpoint
 from sag_pg.models.prompts import prompt_for
@@ -12,25 +12,25 @@ T = TypeVar("T")
 
 
 class PromptedModel:
-    """Asks a language model by a prompt.
+    """Asks a language model by a prompt, which a subclass names.
 
-    Args:
-        endpoint: The chat endpoint.
-        model: Name of the model there.
+    Attributes:
         prompt: Name and version of the prompt, such as "choice-1". The form of its answers is
             called as it is without the version.
+        endpoint: The chat endpoint.
+        model: Name of the model there.
     """
 
-    def __init__(self, endpoint: Endpoint, model: str, prompt: str) -> None:
+    prompt: ClassVar[str]
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
         self.endpoint = endpoint
         self.model = model
-        self._prompt = prompt
-        self._form = prompt.rpartition("-")[0]
 
     @property
     def name(self) -> str:
         """The model and the version of the prompt."""
-        return f"openai:{self.model}+{self._prompt}"
+        return f"openai:{self.model}+{self.prompt}"
 
     async def ask(
         self,
@@ -55,7 +55,9 @@ class PromptedModel:
             ModelError: As `complete_json`.
         """
         messages = [
-            {"role": "system", "content": prompt_for(self._prompt, text)},
+            {"role": "system", "content": prompt_for(self.prompt, text)},
             {"role": "user", "content": json.dumps(asked, ensure_ascii=False)},
         ]
-        return await complete_json(self.endpoint, self.model, messages, self._form, schema, read)
+        return await complete_json(
+            self.endpoint, self.model, messages, self.prompt.rpartition("-")[0], schema, read
+        )
