@@ -142,6 +142,7 @@ def test_variables_that_something_reads_are_not_named() -> None:
         "SAG_PG_DATA_DIR": "here",
         "SAG_PG_EMBEDDING": "local",
         "SAG_PG_MODEL_RETRIES": "3",
+        "SAG_PG_SERVE_MAX_CALLS": "4",
         "SAG_PG_API_KEY_ENV": "SAG_PG_OWN_KEY",
         "SAG_PG_OWN_KEY": CANARY,
         "SAG_PG_CHATMODEL": "",

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from conftest import Server
+from psycopg import conninfo as libpq
 
 from sag_pg import __version__, cli, embedded, scripts
 from sag_pg.migrate import LOCK_KEY
@@ -201,6 +202,24 @@ def test_psql_gets_the_connection_by_its_environment(tmp_path: Path) -> None:
         "SELECT 1",
         "-h",
     ]
+
+
+def test_a_service_in_the_environment_leads_psql_nowhere_else(
+    database_url: str, embedded_server: Server, tmp_path: Path
+) -> None:
+    services = tmp_path / "services.conf"
+    services.write_text(
+        f"[other]\nhost={embedded_server.host}\nport={embedded_server.port}\n"
+        f"user={embedded_server.user}\ndbname=postgres\n"
+    )
+    ask = ("psql", "-XAtc", "SELECT current_database()")
+    environment = {"PGSERVICEFILE": str(services), "PGSERVICE": "other"}
+    result = sag_pg("--database-url", database_url, *ask, environment=environment)
+    assert result.stdout.strip() == libpq.conninfo_to_dict(database_url)["dbname"]
+    assert sag_pg(*ask, environment=environment).stdout == "postgres\n"
+    del environment["PGSERVICE"]
+    result = sag_pg("--database-url", "service=other", *ask, environment=environment)
+    assert result.stdout == "postgres\n"
 
 
 def test_psqls_own_options_go_first(embedded_server: Server) -> None:

@@ -864,10 +864,19 @@ def test_install_again_keeps_all_options_that_are_not_given(owner: Client) -> No
     owner.connection.execute(install, (None, None, None))
     expected = {"require_auth": "scram-sha-256", "port": "6000", **given}
     assert server_options(owner) == {**expected, "host": "gateway.example.org"}
-    # A number belongs to its name.
-    owner.connection.execute(install, ("other.example.org", None, Jsonb({"sslrootcert": None})))
+    # How a host is found and encrypted says nothing of another.
+    with (
+        pytest.raises(errors.InvalidParameterValue, match="another machine"),
+        owner.connection.transaction(),
+    ):
+        owner.connection.execute(install, ("other.example.org", None, None))
+    owner.connection.execute(install, ("other.example.org", None, Jsonb({"sslmode": "require"})))
     del expected["hostaddr"], expected["sslrootcert"]
-    assert server_options(owner) == {**expected, "host": "other.example.org"}
+    expected |= {"host": "other.example.org", "sslmode": "require"}
+    assert server_options(owner) == expected
+    owner.connection.execute(install, ("127.0.0.1", None, None))
+    del expected["sslmode"]
+    assert server_options(owner) == {**expected, "host": "127.0.0.1"}
 
 
 @pytest.mark.parametrize(
@@ -1146,10 +1155,6 @@ def test_commands(database_url: str, gateway: GatewayProcess, postgresql: Connec
     assert "its address is now set" in outputs[-1]
     assert f"/nowhere, port {free}." in outputs[-1]
     assert outputs[-1].endswith(f" sag-pg serve --socket-dir /nowhere --port {free}\n")
-    result = runner.invoke(cli.main, ["gateway", "install", "--host", "db.example.org"])
-    # sslmode is kept from before.
-    assert result.exit_code == 0
-    run("gateway", "remove")
     result = runner.invoke(cli.main, ["gateway", "install", "--host", "db.example.org"])
     assert result.exit_code == 1
     assert "Hint: Set it to verify-full" in result.output

@@ -477,6 +477,17 @@ def test_answers_of_a_merge_that_is_rolled_back_stay(postgresql: Connection) -> 
     assert known(postgresql, b"1") == {b"1"}
 
 
+def test_answers_that_nobody_asks_for_go_in_the_end(postgresql: Connection) -> None:
+    store(postgresql, b"old", b"new")
+    postgresql.execute(
+        "UPDATE sag.model_answer SET created_at = now() - interval '8 days'"
+        " WHERE answer_key = 'old'"
+    )
+    job = value(postgresql, "SELECT sag.start_job('default')")
+    postgresql.execute("SELECT sag.finish_job('default', %s, 'failed')", (job,))
+    assert known(postgresql, b"old", b"new") == {b"new"}
+
+
 def test_answers_go_with_their_collection(postgresql: Connection) -> None:
     postgresql.execute("SELECT sag.create_collection('other')")
     store(postgresql, b"1", collection="other")

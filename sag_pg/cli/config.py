@@ -18,6 +18,7 @@ from sag_pg.cli.options import (
     json_option,
     model_options,
 )
+from sag_pg.cli.serve import serve
 from sag_pg.config import DATA_DIR_VARIABLE, URL_VARIABLES
 from sag_pg.models.settings import SETTINGS, EndpointKind, ModelSettings, Setting
 
@@ -137,9 +138,16 @@ def _keys(settings: ModelSettings) -> Iterator[_Row]:
         )
 
 
+def _variables_of(command: click.Command) -> Iterator[str]:
+    """The variables that the options of a command are read from."""
+    for parameter in command.params:
+        if isinstance(parameter.envvar, str):
+            yield parameter.envvar
+
+
 def _warn_of_unread(listed: Iterable[str]) -> None:
     """Name variables that look like settings. Never their values: one may be a key."""
-    read = {*listed, DATA_DIR_VARIABLE, *CONTAINER_VARIABLES}
+    read = {*listed, DATA_DIR_VARIABLE, *CONTAINER_VARIABLES, *_variables_of(serve)}
     for variable in sorted(os.environ):
         # As for those that are read, set to nothing is not set.
         if not variable.upper().startswith(_PREFIX) or variable in read or not os.environ[variable]:

@@ -203,16 +203,20 @@ def _for_psql(conninfo: str) -> tuple[dict[str, str], str]:
     could be read by every user of the machine.
     """
     environment = dict(os.environ)
+    given = [option for option in pq.Conninfo.parse(conninfo.encode()) if option.val is not None]
+    # A service goes before variables, so that beside one that is named they count for nothing.
+    is_service = any(option.keyword == b"service" for option in given)
+    if given and not is_service:
+        environment.pop("PGSERVICE", None)
     rest = {}
-    for option in pq.Conninfo.parse(conninfo.encode()):
-        if option.val is None:
-            continue
-        if option.envvar is not None:
-            environment[option.envvar.decode()] = option.val.decode()
+    for option in given:
+        value = (option.val or b"").decode()
+        if option.envvar is not None and (not is_service or option.dispchar == b"*"):
+            environment[option.envvar.decode()] = value
         elif option.dispchar == b"*":
             message("psql will ask for the key's passphrase.")
         else:
-            rest[option.keyword.decode()] = option.val.decode()
+            rest[option.keyword.decode()] = value
     return environment, libpq.make_conninfo("", **rest)
 
 

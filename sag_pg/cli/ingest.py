@@ -150,8 +150,8 @@ def _print(report: Report, as_json: bool) -> None:
     if report.stopped is not None:
         message(f"Stopped: {report.stopped}")
         message(
-            "Hint: Run the same command again to go on. What is in costs nothing, nor do answers of"
-            " the language model that are stored."
+            "Hint: Run the same command again to go on; with a higher limit, if nothing was added."
+            " What is in costs nothing, nor do answers of the language model that are stored."
         )
     elif not (report.added or report.replaced or report.unchanged or report.failed):
         message("Nothing to ingest: there is no .txt, .md or .jsonl file.")

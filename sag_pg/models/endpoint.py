@@ -216,11 +216,17 @@ class Endpoint:
             except openai.APIStatusError as error:
                 failure = self._status_failure(error, path, body, model)
             except openai.APITimeoutError as error:
-                failure = ModelError(
-                    f"{self._who} did not answer within {self.settings.model_timeout:g} s"
-                    f"{_after_tries(error.request)}.",
-                    "See whether it is overloaded, or raise --model-timeout.",
-                )
+                if isinstance(error.__cause__, httpx2.ConnectTimeout):
+                    failure = ModelError(
+                        f"{self._who} took no connection{_after_tries(error.request)}.",
+                        "See whether it runs, and whether a firewall is between.",
+                    )
+                else:
+                    failure = ModelError(
+                        f"{self._who} did not answer within {self.settings.model_timeout:g} s"
+                        f"{_after_tries(error.request)}.",
+                        "See whether it is overloaded, or raise --model-timeout.",
+                    )
             except openai.APIConnectionError as error:
                 cause = type(error.__cause__ or error).__name__
                 failure = ModelError(

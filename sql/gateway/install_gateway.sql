@@ -19,8 +19,9 @@ DECLARE
         'require_auth', 'scram-sha-256',
         -- For a host that is gone: dblink itself waits for a connection without a limit.
         'tcp_user_timeout', '5000'
-    -- A number of the host that was is none of another.
-    ) || present - CASE WHEN install_gateway.host IS NULL THEN '' ELSE 'hostaddr' END
+    -- How the host that was is found and encrypted says nothing of another.
+    ) || present - CASE WHEN install_gateway.host <> present ->> 'host'
+        THEN '{hostaddr,sslmode,sslrootcert}' ELSE '{}' END::text[]
     || coalesce(install_gateway.options, '{}')
     || jsonb_strip_nulls(jsonb_build_object(
         'host', install_gateway.host, 'port', install_gateway.port::text
@@ -111,7 +112,7 @@ $$;
 COMMENT ON FUNCTION sag.install_gateway(text, integer, jsonb) IS
 'Tells the database where its model gateway listens: creates dblink, the foreign server '
 'sag_gateway, a random password for it, and grants. Again, it changes what is given and keeps the '
-'rest, the password too. At first host is 127.0.0.1 and port 5454; host may be the directory of a '
-'Unix socket. options are libpq''s, such as sslmode, without which host has to be this machine; a '
-'null takes one back. Returns whether it is new.';
+'rest, the password too; another host needs its own sslmode. At first host is 127.0.0.1 and port '
+'5454; host may be the directory of a Unix socket. options are libpq''s, such as sslmode, without '
+'which host has to be this machine; a null takes one back. Returns whether it is new.';
 REVOKE ALL ON FUNCTION sag.install_gateway(text, integer, jsonb) FROM public;
