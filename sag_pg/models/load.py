@@ -1,12 +1,15 @@
 """Makes the models that settings and options name."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sag_pg.errors import ConfigurationError
 from sag_pg.models.base import Chooser, EmbeddingModel, Extractor, QuestionReader
 from sag_pg.models.budget import Usage
-from sag_pg.models.settings import ModelSettings
+from sag_pg.models.settings import EndpointKind, ModelSettings
+
+if TYPE_CHECKING:
+    from sag_pg.models.endpoint import Endpoint
 
 OPENAI: Final = "openai"
 
@@ -41,10 +44,9 @@ def load_embedding_model(
         return local_embedding.load_embedding_model(spec)
     settings = settings or ModelSettings.from_environment()
     model = _model_name(spec, settings.embedding_model, "embedding_model")
-    from sag_pg.models.endpoint import Endpoint
     from sag_pg.models.openai_embedding import OpenAIEmbedding
 
-    endpoint = Endpoint(settings, "embedding", _usage(settings, usage), interactive=interactive)
+    endpoint = _endpoint(settings, "embedding", usage, interactive=interactive)
     return OpenAIEmbedding(endpoint, model)
 
 
@@ -74,10 +76,9 @@ def load_extractor(
         return local_extraction.load_extractor(spec)
     settings = settings or ModelSettings.from_environment()
     model = _model_name(spec, settings.chat_model, "chat_model")
-    from sag_pg.models.endpoint import Endpoint
     from sag_pg.models.openai_extraction import ENTITY_TYPES, OpenAIExtractor
 
-    endpoint = Endpoint(settings, "chat", _usage(settings, usage))
+    endpoint = _endpoint(settings, "chat", usage)
     return OpenAIExtractor(endpoint, model, entity_types or ENTITY_TYPES)
 
 
@@ -94,10 +95,9 @@ def load_question_reader(
     """
     if settings.chat_model is None:
         return None
-    from sag_pg.models.endpoint import Endpoint
     from sag_pg.models.openai_question import OpenAIQuestionReader
 
-    endpoint = Endpoint(settings, "chat", _usage(settings, usage), interactive=True)
+    endpoint = _endpoint(settings, "chat", usage, interactive=True)
     return OpenAIQuestionReader(endpoint, settings.chat_model)
 
 
@@ -115,17 +115,15 @@ def load_chooser(settings: ModelSettings, usage: Usage | None = None) -> Chooser
     """
     if settings.rerank_model is None and settings.chat_model is None:
         return None
-    from sag_pg.models.endpoint import Endpoint
-
     if settings.rerank_model is not None:
         from sag_pg.models.openai_rerank import OpenAIRerank
 
-        endpoint = Endpoint(settings, "rerank", _usage(settings, usage), interactive=True)
+        endpoint = _endpoint(settings, "rerank", usage, interactive=True)
         return OpenAIRerank(endpoint, settings.rerank_model)
     assert settings.chat_model is not None  # noqa: S101
     from sag_pg.models.openai_choice import OpenAIChooser
 
-    endpoint = Endpoint(settings, "chat", _usage(settings, usage), interactive=True)
+    endpoint = _endpoint(settings, "chat", usage, interactive=True)
     return OpenAIChooser(endpoint, settings.chat_model)
 
 
@@ -151,7 +149,12 @@ def _model_name(spec: str, setting: str | None, name: str) -> str:
     return setting
 
 
-def _usage(settings: ModelSettings, usage: Usage | None) -> Usage:
-    if usage is not None:
-        return usage
-    return Usage(max_tokens=settings.max_tokens, max_requests=settings.max_requests)
+def _endpoint(
+    settings: ModelSettings, kind: EndpointKind, usage: Usage | None, *, interactive: bool = False
+) -> "Endpoint":
+    # Apart, because the package that it needs is an extra.
+    from sag_pg.models.endpoint import Endpoint
+
+    if usage is None:
+        usage = Usage(max_tokens=settings.max_tokens, max_requests=settings.max_requests)
+    return Endpoint(settings, kind, usage, interactive=interactive)
