@@ -1,6 +1,7 @@
 """The commands that read: retrieve, trace, search."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -27,11 +28,27 @@ from sag_pg.models.settings import ModelSettings
 
 EXCERPT_LINES = 3
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
-def _retrieval(command: Command) -> Command:
-    """Add what retrieve and trace are asked with."""
+def _retrieval(command: Callable[..., T]) -> Callable[..., T]:
+    """Add what retrieve and trace are asked with; they get all parameters in `options`."""
+
+    @functools.wraps(command)
+    def with_options(
+        *args: Any,
+        limit: int | None,
+        hops: int | None,
+        ranking: str | None,
+        choose: str | None,
+        options: dict[str, Any],
+        **kwargs: Any,
+    ) -> T:
+        merged = shared.merge_parameters(
+            options, output_limit=limit, hops=hops, ranking=ranking, choose=choose
+        )
+        return command(*args, options=merged, **kwargs)
+
     for decorate in reversed(
         (
             shared.question_argument,
@@ -54,8 +71,8 @@ def _retrieval(command: Command) -> Command:
             shared.question_model_options,
         )
     ):
-        command = decorate(command)
-    return command
+        with_options = decorate(with_options)
+    return with_options
 
 
 @click.command()
@@ -68,10 +85,6 @@ def retrieve(
     collection: str,
     entities: tuple[str, ...],
     filter_: str | None,
-    limit: int | None,
-    hops: int | None,
-    ranking: str | None,
-    choose: str | None,
     options: dict[str, Any],
     embedding: str,
     settings: ModelSettings,
@@ -81,12 +94,7 @@ def retrieve(
     """Find the evidence for QUESTION, best first; - reads it from standard input."""
     with _open_client(application, collection, embedding, settings) as client:
         evidence = client.retrieve(
-            question,
-            entities=entities or None,
-            filter=filter_,
-            options=shared.merge_parameters(
-                options, output_limit=limit, hops=hops, ranking=ranking, choose=choose
-            ),
+            question, entities=entities or None, filter=filter_, options=options
         )
     if as_json:
         _print_json(evidence)
@@ -116,10 +124,6 @@ def trace(
     collection: str,
     entities: tuple[str, ...],
     filter_: str | None,
-    limit: int | None,
-    hops: int | None,
-    ranking: str | None,
-    choose: str | None,
     options: dict[str, Any],
     embedding: str,
     settings: ModelSettings,
@@ -131,14 +135,7 @@ def trace(
     The stages are those of sag_trace, in their order; the last one is what retrieve prints.
     """
     with _open_client(application, collection, embedding, settings) as client:
-        found = client.trace(
-            question,
-            entities=entities or None,
-            filter=filter_,
-            options=shared.merge_parameters(
-                options, output_limit=limit, hops=hops, ranking=ranking, choose=choose
-            ),
-        )
+        found = client.trace(question, entities=entities or None, filter=filter_, options=options)
     if as_json:
         _print_json(found)
         return
