@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sag_pg.gateway.refusal import RefusedError, SqlState
-from sag_pg.models.base import Candidate
+from sag_pg.models.base import (
+    CANDIDATE_TEXT_CHARACTERS,
+    CANDIDATE_TITLE_CHARACTERS,
+    Candidate,
+)
 from sag_pg.text import clean
 
 InputType = Literal["question", "passage"]
@@ -13,10 +17,6 @@ InputType = Literal["question", "passage"]
 MAX_TEXT_CHARACTERS: Final = 32_768
 MAX_TEXTS: Final = 256
 MAX_CANDIDATES: Final = 200
-
-# What a model gets to see of a candidate. The rest would cost more than it tells.
-CANDIDATE_TITLE_CHARACTERS: Final = 200
-CANDIDATE_TEXT_CHARACTERS: Final = 500
 
 _MAX_TIMEOUT_MS: Final = 3_600_000
 

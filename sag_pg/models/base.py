@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,13 +76,18 @@ class Extraction:
     failure: str | None = None
 
 
+# What a model gets to see of a candidate. The rest would cost more than it tells.
+CANDIDATE_TITLE_CHARACTERS: Final = 200
+CANDIDATE_TEXT_CHARACTERS: Final = 500
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """An event that may be chosen as evidence.
 
     Attributes:
-        title: Title of the event; empty where it has none.
-        text: The event's statement or the chunk's text, at most 500 characters.
+        title: Title of the event; empty where it has none. At most 200 characters are shown.
+        text: The event's statement or the chunk's text. At most 500 characters are shown.
     """
 
     title: str

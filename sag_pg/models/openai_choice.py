@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sag_pg.models.base import Candidate
+from sag_pg.models.base import (
+    CANDIDATE_TEXT_CHARACTERS,
+    CANDIDATE_TITLE_CHARACTERS,
+    Candidate,
+)
 from sag_pg.models.prompted_model import PromptedModel
 from sag_pg.text import clean
 
-MOST_CHARACTERS: Final = 500
-
-_LONGEST_TITLE: Final = 200
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {"chosen": {"type": "array", "items": {"type": "integer"}}},
@@ -47,8 +48,8 @@ class OpenAIChooser(PromptedModel):
             "candidates": [
                 {
                     "number": number,
-                    "title": clean(candidate.title)[:_LONGEST_TITLE],
-                    "text": clean(candidate.text)[:MOST_CHARACTERS],
+                    "title": clean(candidate.title)[:CANDIDATE_TITLE_CHARACTERS],
+                    "text": clean(candidate.text)[:CANDIDATE_TEXT_CHARACTERS],
                 }
                 for number, candidate in enumerate(candidates, 1)
             ],
