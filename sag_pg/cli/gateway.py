@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from sag_pg.cli.application import Application, Connection, message, pass_application
+from sag_pg.gateway import DEFAULT_PORT
 
 
 @click.group()
@@ -23,7 +24,9 @@ def gateway() -> None:
     show_default="127.0.0.1",
     help="Where the gateway listens, as the database server reaches it.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), show_default="5454", help="Its port.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), show_default=str(DEFAULT_PORT), help="Its port."
+)
 @click.option(
     "--socket-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -96,7 +99,7 @@ def _serve_command(place: Mapping[str, str]) -> str:
         command += ["--socket-dir", host]
     elif host != "127.0.0.1":
         command += ["--host", host]
-    if port != "5454":
+    if port != str(DEFAULT_PORT):
         command += ["--port", port]
     if not host.startswith("/") and not _is_loopback(host):
         is_plain = place.get("sslmode") == "disable"

@@ -14,6 +14,8 @@ from sag_pg.cli.application import Application, Connection, pass_application
 from sag_pg.cli.gateway import installed_options
 from sag_pg.cli.options import embedding_option, load_embedding, model_options
 from sag_pg.errors import ConfigurationError
+from sag_pg.gateway import DEFAULT_PORT
+from sag_pg.gateway.limits import Limits
 from sag_pg.models.base import AsyncEmbeddingModel, EmbeddingModel
 from sag_pg.models.budget import Usage
 from sag_pg.models.settings import ModelSettings
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MEBIBYTE = 1024 * 1024
+_DEFAULTS = Limits()
 
 
 def _limit_option(name: str, **attributes: Any) -> Callable[[Command], Command]:
@@ -47,7 +50,7 @@ def _limit_option(name: str, **attributes: Any) -> Callable[[Command], Command]:
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=5454,
+    default=DEFAULT_PORT,
     show_default=True,
     help="Port to listen on; 0 takes any free one.",
 )
@@ -75,39 +78,39 @@ def _limit_option(name: str, **attributes: Any) -> Callable[[Command], Command]:
 @_limit_option(
     "--max-connections",
     type=click.IntRange(min=1),
-    default=500,
+    default=_DEFAULTS.max_connections,
     help="Connections at once. A database session that uses models keeps one.",
 )
 @_limit_option(
     "--max-calls",
     type=click.IntRange(min=1),
-    default=8,
+    default=_DEFAULTS.max_calls,
     help="Embedding calls at once, and as many calls of language models.",
 )
 @_limit_option(
     "--max-queue",
     type=click.IntRange(min=0),
-    default=256,
+    default=_DEFAULTS.max_queue,
     help="Calls of each kind that wait for their turn.",
 )
 @_limit_option(
     "--max-request-size",
     type=click.IntRange(min=1024),
-    default=_MEBIBYTE,
+    default=_DEFAULTS.max_request_bytes,
     metavar="BYTES",
     help="Longest request.",
 )
 @_limit_option(
     "--call-timeout",
     type=click.FloatRange(min=0, min_open=True),
-    default=30,
+    default=_DEFAULTS.call_seconds,
     metavar="SECONDS",
     help="Longest time for one call, waiting included; gateway_timeout goes before it if shorter.",
 )
 @_limit_option(
     "--cache-size",
     type=click.IntRange(min=0),
-    default=64,
+    default=_DEFAULTS.cache_bytes // _MEBIBYTE,
     metavar="MIB",
     help="Memory for answers of the models.",
 )
@@ -142,7 +145,6 @@ def serve(
             "The gateway's packages are not installed.", "Run pip install 'sag-pg[gateway]'."
         )
     from sag_pg.gateway import log
-    from sag_pg.gateway.limits import Limits
     from sag_pg.gateway.secret import DatabasePassword
     from sag_pg.gateway.server import GatewayServer
 

@@ -4,3 +4,7 @@ A server that speaks PostgreSQL's protocol, so that a database can call it throu
 answers `understand`, `choose`, `embed` and `status`, and evaluates no SQL. `server` has the
 server, `session` one connection of it, `calls` what is answered.
 """
+
+from typing import Final
+
+DEFAULT_PORT: Final = 5454

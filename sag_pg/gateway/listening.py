@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from sag_pg.errors import ConfigurationError
+from sag_pg.gateway import DEFAULT_PORT
 from sag_pg.gateway.scram import can_bind
 from sag_pg.gateway.session import Tls
-
-DEFAULT_PORT: Final = 5454
 
 # macOS allows 104 bytes for the path of a socket, the terminating NUL included; Linux 108.
 _SOCKET_PATH_LIMIT: Final = 103
