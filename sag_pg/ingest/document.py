@@ -1,7 +1,7 @@
 """What the loaders hand to the ingest."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sag_pg.errors import LoadError
@@ -17,10 +17,13 @@ class SourceDocument:
         title: Title, empty where the document has none.
         metadata: What filters can ask for; must be serialisable as JSON.
         read: Opens the text and yields it in pieces of bounded size; may be called more than
-            once and yields the same text each time. NUL characters and lone surrogates come as
-            U+FFFD, so that offsets count the characters of the original.
+            once and yields the same text each time. Offsets of chunks count its characters:
+            front matter is no part of it, and where a file was converted it is the Markdown that
+            came out. NUL characters and lone surrogates come as U+FFFD, one for one.
         size: Size in bytes for progress; None where it is not known.
         markdown: Whether the text is Markdown, so that its headings count.
+        title_stated: Whether somebody gave the title; False where it is just the file's name, so
+            that copies of a file under other names are one text to a language model.
     """
 
     source: str
@@ -29,14 +32,43 @@ class SourceDocument:
     metadata: dict[str, Any] = field(default_factory=dict)
     size: int | None = None
     markdown: bool = False
+    title_stated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class LoadFailure:
-    """A document that could not be loaded; the others go on."""
+    """A document that could not be loaded; the others go on.
+
+    Attributes:
+        source: The source that the document would have; with `file`, a name for messages only.
+        error: Why it could not be loaded.
+        file: Where it cannot be told which documents failed, what they are in: a .jsonl file, of
+            which a line or all is broken, or a directory that cannot be listed.
+    """
 
     source: str
     error: LoadError
+    file: str | None = None
+
+
+def with_metadata(
+    documents: Iterable[SourceDocument | LoadFailure], metadata: Mapping[str, Any]
+) -> Iterator[SourceDocument | LoadFailure]:
+    """Give documents further metadata.
+
+    Args:
+        documents: What `load_paths` yields.
+        metadata: What filters can ask for of all of them, as JSON has it. It goes over a
+            document's own where both have the same key.
+
+    Yields:
+        The documents, and the failures as they are.
+    """
+    added = clean_json(dict(metadata))
+    for document in documents:
+        if added and isinstance(document, SourceDocument):
+            document = replace(document, metadata={**document.metadata, **added})
+        yield document
 
 
 def text_document(
