@@ -18,6 +18,7 @@ from psycopg.types.json import Jsonb
 from sag_pg import config, migrate
 from sag_pg.ingest.document import LoadFailure, SourceDocument
 from sag_pg.ingest.job import Report, ingest
+from sag_pg.ingest.status import JobFailure, JobStatus, JobUsage
 from sag_pg.models.base import EmbeddingModel, Extractor
 from sag_pg.models.budget import Usage
 from sag_pg.text import clean, clean_json
@@ -124,7 +125,16 @@ class CollectionStatistics:
     entities: int
 
 
-Row = TypeVar("Row", Evidence, TraceRow, SearchHit, CollectionStatistics)
+Row = TypeVar(
+    "Row",
+    Evidence,
+    TraceRow,
+    SearchHit,
+    CollectionStatistics,
+    JobStatus,
+    JobFailure,
+    JobUsage,
+)
 
 
 class Client:
@@ -158,7 +168,6 @@ class Client:
         self.collection = collection
         self._gateway = gateway
         self._embedding_model = embedding_model
-        self._model_fits: bool | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -182,6 +191,7 @@ class Client:
         collection: str | None = None,
         entities: Sequence[str] | None = None,
         filter: str | None = None,
+        where: str | None = None,
         options: Mapping[str, Any] | None = None,
         embedding: HalfVector | Sequence[float] | None = None,
     ) -> list[Evidence]:
@@ -192,18 +202,24 @@ class Client:
             collection: Collection to search.
             entities: Entities of the question, in addition to those that SQL reads from it.
             filter: A jsonpath predicate on document metadata, such as `$.year >= 2020`.
+            where: A condition on document metadata in SQL's words, such as
+                `year >= 2020 AND lang IN ('en', 'zh')`; see `sag_pg.filters.translate_where`.
+                With `filter`, both must hold.
             options: Retrieval parameters by name; the table sag.parameter has them all.
             embedding: The question's vector; by default the client's model or the gateway embeds
                 it, where the model knows the question's script.
 
         Raises:
+            ConfigurationError: The `where` is not allowed.
             psycopg.Error: The database refused the call; its message says what would be right.
         """
         return self._rows(
             Evidence,
             "SELECT {columns} FROM public.sag_retrieve(%s::text, %s::text, embedding => %s,"
             " entities => %s, filter => %s::jsonpath, options => %s)",
-            self._arguments(question, collection, entities, filter, options, embedding),
+            self._arguments(
+                question, collection, entities, _joined(filter, where), options, embedding
+            ),
         )
 
     def trace(
@@ -213,6 +229,7 @@ class Client:
         collection: str | None = None,
         entities: Sequence[str] | None = None,
         filter: str | None = None,
+        where: str | None = None,
         options: Mapping[str, Any] | None = None,
         embedding: HalfVector | Sequence[float] | None = None,
     ) -> list[TraceRow]:
@@ -221,7 +238,9 @@ class Client:
             TraceRow,
             "SELECT {columns} FROM public.sag_trace(%s::text, %s::text, embedding => %s,"
             " entities => %s, filter => %s::jsonpath, options => %s)",
-            self._arguments(question, collection, entities, filter, options, embedding),
+            self._arguments(
+                question, collection, entities, _joined(filter, where), options, embedding
+            ),
         )
 
     def search(
@@ -231,6 +250,7 @@ class Client:
         method: str | None = None,
         collection: str | None = None,
         filter: str | None = None,
+        where: str | None = None,
         limit: int = 10,
         embedding: HalfVector | Sequence[float] | None = None,
     ) -> list[SearchHit]:
@@ -242,9 +262,11 @@ class Client:
                 is no embedding. The gateway is not asked here: see `sag_embed`.
             collection: Collection to search.
             filter: A jsonpath predicate on document metadata.
+            where: A condition on document metadata in SQL's words, as in `retrieve`.
             limit: Number of chunks.
             embedding: The question's vector; by default the client's model embeds it.
         """
+        filter = _joined(filter, where)
         vector = _vector(embedding) if embedding is not None else None
         if vector is None and method != "lexical":
             vector = self.embed(question)
@@ -274,13 +296,12 @@ class Client:
         model = self._embedding_model
         if model is None or not question.strip() or not model.knows(question):
             return None
-        if self._model_fits is None:
-            row = self.connection.execute(
-                "SELECT fits FROM sag.check_embedding_space(%s, %s) AS fits",
-                [model.name, model.dimensions],
-            ).fetchone()
-            self._model_fits = bool(row and row[0])
-        return HalfVector(model.embed_question(question)) if self._model_fits else None
+        # Each time, for the database may change its model while this client lives.
+        row = self.connection.execute(
+            "SELECT fits FROM sag.check_embedding_space(%s, %s) AS fits",
+            [model.name, model.dimensions],
+        ).fetchone()
+        return HalfVector(model.embed_question(question)) if row and row[0] else None
 
     def sag_embed(
         self, content: str, input_type: Literal["question", "passage"] = "question"
@@ -382,6 +403,89 @@ class Client:
             usage=usage,
         )
 
+    def queue(
+        self,
+        source: str,
+        content: str,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        collection: str | None = None,
+        markdown: bool = False,
+    ) -> int:
+        """Queue a document for the workers, as `sag-pg work` runs them (`sag_ingest`).
+
+        Args:
+            source: The document's key, unique in its collection.
+            content: The text.
+            title: Title, None where there is none.
+            metadata: What filters can ask for.
+            collection: An existing collection.
+            markdown: Whether headings in the text count.
+
+        Returns:
+            Key of the task.
+        """
+        row = self.connection.execute(
+            "SELECT task FROM public.sag_ingest(%s, %s, %s, %s, %s, %s) AS task",
+            [
+                clean(source),
+                clean(content),
+                clean(title) if title is not None else None,
+                Jsonb(clean_json(dict(metadata or {}))),
+                self._name(collection),
+                markdown,
+            ],
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        return int(row[0])
+
+    def jobs(self, collection: str | None = None) -> list[JobStatus]:
+        """Return how far the jobs of all collections, or of one, are, newest first."""
+        return self._rows(
+            JobStatus,
+            "SELECT {columns} FROM sag.job_status AS j WHERE %s::text IS NULL OR j.collection = %s"
+            " ORDER BY j.job_id DESC",
+            [collection, collection],
+        )
+
+    def job(self, job_id: int) -> JobStatus | None:
+        """Return how far a job is; None where there is none of that key."""
+        rows = self._rows(
+            JobStatus, "SELECT {columns} FROM sag.job_status AS j WHERE j.job_id = %s", [job_id]
+        )
+        return rows[0] if rows else None
+
+    def job_failures(self, job_id: int, limit: int = 1000) -> list[JobFailure]:
+        """Return documents and chunks of a job that failed, in order (`sag.job_failures`)."""
+        return self._rows(
+            JobFailure, "SELECT {columns} FROM sag.job_failures(%s, %s)", [job_id, limit]
+        )
+
+    def job_usage(self, job_id: int) -> list[JobUsage]:
+        """Return what a job asked of each model, by the model's name."""
+        return self._rows(
+            JobUsage,
+            "SELECT {columns} FROM sag.ingest_usage AS u WHERE u.job_id = %s ORDER BY u.model",
+            [job_id],
+        )
+
+    def retry_job(self, job_id: int) -> int:
+        """Queue what failed or stopped of a job again (`sag.retry_job`).
+
+        Returns:
+            The number of documents that wait for a worker now.
+        """
+        return self._number("SELECT count FROM sag.retry_job(%s) AS count", job_id)
+
+    def cancel_job(self, job_id: int) -> int:
+        """Give up what is left of a job (`sag.cancel_job`).
+
+        Returns:
+            The number of documents that will not be ingested.
+        """
+        return self._number("SELECT count FROM sag.cancel_job(%s) AS count", job_id)
+
     def delete(self, sources: Sequence[str], *, collection: str | None = None) -> list[str]:
         """Delete documents with all that hangs on them (`sag.delete_documents`).
 
@@ -418,6 +522,11 @@ class Client:
             Jsonb(clean_json(parameters)),
         ]
 
+    def _number(self, query: str, *arguments: Any) -> int:
+        row = self.connection.execute(query.encode(), arguments).fetchone()
+        assert row is not None  # noqa: S101
+        return int(row[0])
+
     def _name(self, collection: str | None) -> str:
         return clean(self.collection if collection is None else collection)
 
@@ -430,6 +539,15 @@ class Client:
 
 def _vector(embedding: HalfVector | Sequence[float]) -> HalfVector:
     return embedding if isinstance(embedding, HalfVector) else HalfVector(list(embedding))
+
+
+def _joined(filter: str | None, where: str | None) -> str | None:
+    if where is None:
+        return filter
+    # sqlglot takes a tenth of a second to load.
+    from sag_pg.filters import join_filters
+
+    return join_filters(filter, where)
 
 
 def connect(

@@ -1,6 +1,7 @@
 """Connections to the database, wherever it is."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -39,22 +40,52 @@ def connect(target: ConnectionTarget) -> psycopg.Connection[TupleRow]:
         DatabaseError: The server cannot be reached or refuses the connection. The message
             never holds the password.
     """
-    string = conninfo(target)
+    try:
+        return _open(conninfo(target))
+    except psycopg.Error as error:
+        raise DatabaseError(f"No connection to {target}: {error}", _hint(target)) from error
+
+
+def reopener(connection: psycopg.Connection[Any]) -> Callable[[], psycopg.Connection[TupleRow]]:
+    """Return what opens further connections to the same database as the same user.
+
+    They are as `connect` makes them, with the vector types. Opening raises psycopg.Error where the
+    server cannot be reached.
+
+    Args:
+        connection: An open connection. It may be lost by the time that another one is opened.
+    """
+    # Of a closed connection nothing can be asked any more.
+    given = libpq.conninfo_to_dict(connection.info.dsn)
+    if connection.info.password:
+        given["password"] = connection.info.password
+    string = libpq.make_conninfo("", **given)
+
+    def reopen() -> psycopg.Connection[TupleRow]:
+        opened = _open(string)
+        try:
+            register_types(opened)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    return reopen
+
+
+def _open(string: str) -> psycopg.Connection[TupleRow]:
     given = libpq.conninfo_to_dict(string)
     if "connect_timeout" not in given and "PGCONNECT_TIMEOUT" not in os.environ:
         given["connect_timeout"] = _CONNECT_SECONDS
-    try:
-        return psycopg.connect(
-            libpq.make_conninfo("", **given),
-            autocommit=True,
-            client_encoding="UTF8",
-            # As a fallback it leaves application_name and PGAPPNAME to the user.
-            fallback_application_name="sag-pg",
-            # A pooler may send the next statement to a session that never prepared it.
-            prepare_threshold=None,
-        )
-    except psycopg.Error as error:
-        raise DatabaseError(f"No connection to {target}: {error}", _hint(target)) from error
+    return psycopg.connect(
+        libpq.make_conninfo("", **given),
+        autocommit=True,
+        client_encoding="UTF8",
+        # As a fallback it leaves application_name and PGAPPNAME to the user.
+        fallback_application_name="sag-pg",
+        # A pooler may send the next statement to a session that never prepared it.
+        prepare_threshold=None,
+    )
 
 
 def register_types(connection: psycopg.Connection[Any]) -> bool:

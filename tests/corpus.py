@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -72,12 +72,15 @@ class Document:
     title: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
     extractor: str | None = None
-    # Whether no model failed for it.
-    is_complete: bool = True
+    # Its task, where it is from the queue.
+    task_id: int | None = None
+    # Ordinal of each chunk for which a model failed, how, and what would be right.
+    failures: Sequence[tuple[int, str, str | None]] = ()
 
     @property
     def content_hash(self) -> bytes:
-        return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).digest()
+        content = repr(replace(self, task_id=None, failures=[no for no, _, _ in self.failures]))
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
 
 
 def passage(
@@ -102,13 +105,13 @@ def literal(vector: Vector | None) -> str | None:
 
 
 def fill_batch(connection: Connection, documents: Iterable[Document]) -> None:
-    """sag.begin_batch() and the three COPYs. Needs an open transaction."""
+    """sag.begin_batch() and the four COPYs. Needs an open transaction."""
     documents = list(documents)
     cursor = connection.cursor()
     cursor.execute("SELECT sag.begin_batch()")
     with cursor.copy(
         "COPY pg_temp.sag_batch_document (document_no, source, title, metadata, content_hash,"
-        " extractor, is_complete) FROM STDIN"
+        " extractor, task_id) FROM STDIN"
     ) as copy:
         for no, document in enumerate(documents):
             copy.write_row(
@@ -119,7 +122,7 @@ def fill_batch(connection: Connection, documents: Iterable[Document]) -> None:
                     Jsonb(document.metadata),
                     document.content_hash,
                     document.extractor,
-                    document.is_complete,
+                    document.task_id,
                 )
             )
     with cursor.copy(
@@ -162,20 +165,27 @@ def fill_batch(connection: Connection, documents: Iterable[Document]) -> None:
                             literal(entity.embedding),
                         )
                     )
+    with cursor.copy("COPY pg_temp.sag_batch_failure FROM STDIN") as copy:
+        for no, document in enumerate(documents):
+            for failure in document.failures:
+                copy.write_row((no, *failure))
 
 
 def merge(
-    connection: Connection, documents: Iterable[Document], collection: str = "default"
+    connection: Connection,
+    documents: Iterable[Document],
+    collection: str = "default",
+    worker: int | None = None,
 ) -> dict[str, str]:
     """Merges documents in one transaction.
 
     Returns:
-        What became of each source: added, replaced or unchanged.
+        What became of each source: added, replaced, unchanged or superseded.
     """
     with connection.transaction():
         fill_batch(connection, documents)
         rows = connection.execute(
-            "SELECT source, state FROM sag.merge_batch(%s)", (collection,)
+            "SELECT source, state FROM sag.merge_batch(%s, %s)", (collection, worker)
         ).fetchall()
     return dict(rows)
 

@@ -211,6 +211,8 @@ FOLDERS = {
     "gateway": "Model gateway",
     "baseline": "Baseline",
     "ingest": "Ingest",
+    "transfer": "Export and import",
+    "reembed": "Change of the embedding model",
     "admin": "Administration",
     "text": "Text",
 }

@@ -15,8 +15,8 @@ from model_server import ModelServer
 from sag_pg import config, migrate
 from sag_pg.cli import main
 from sag_pg.client import Client
+from sag_pg.dataset import load_dataset
 from sag_pg.errors import LoadError
-from sag_pg.evaluate import load_dataset
 from sag_pg.ingest.job import ingest
 from sag_pg.ingest.loaders import load_paths
 from sag_pg.models.local_embedding import load_embedding_model
@@ -170,6 +170,76 @@ def test_embedding_is_needed_for_vectors(database_url: str, small_set: Path) -> 
     )
     assert result.exit_code == 2
     assert "embedding" in result.stderr
+
+
+RECORDING = [
+    {
+        "id": "a",
+        "entities": ["alpha corp", "gamma group"],
+        "triples": [["alpha corp", "was bought by", "gamma group"]]
+        + [["alpha corp", f"made part {no} for", "gamma group"] for no in range(60)],
+    },
+    {
+        "id": "b",
+        "entities": ["gamma group", "nora quist"],
+        "triples": [["gamma group", "is led by", "nora quist"]],
+    },
+    {
+        "id": "c",
+        "entities": ["nora quist", "oslo"],
+        "triples": [["nora quist", "was born in", "oslo"]],
+    },
+    {"id": "d", "entities": [], "triples": []},
+]
+
+
+def test_events_and_triples_of_one_recording(database_url: str, small_set: Path) -> None:
+    lines = "".join(json.dumps(record) + "\n" for record in RECORDING)
+    (small_set / "extraction.jsonl").write_text(lines)
+    arguments = (str(small_set), "--embedding", "none")
+    events = run_eval(database_url, *arguments, "--extractor", "recorded")
+    assert (events["extractor"], events["triples"], events["ingest"]["added"]) == (
+        "recorded",
+        None,
+        4,
+    )
+    triples = run_eval(database_url, *arguments, "--index", "triples")
+    assert (triples["extractor"], triples["triples"], triples["ingest"]["added"]) == (
+        "recorded",
+        63,
+        63,
+    )
+    assert events["methods"]["sag"]["recall"]["10"] == 100.0
+    # Of the passages a, b and d the last has no triple. The 61 triples of a count as one passage,
+    # so that b is among the first two.
+    sag = triples["methods"]["sag"]
+    assert sag["recall"]["2"] == sag["recall"]["10"] == 50.0
+    assert sag["stages"]["merge_chunks"] == sag["coverage"]["20"] == 50.0
+    assert triples["methods"]["lexical"]["recall"]["10"] == 50.0
+    # Both stay as they are, each in a collection of its own.
+    for index in ("events", "triples"):
+        again = run_eval(
+            database_url, *arguments, "--extractor", "recorded", "--index", index, "--limit", "1"
+        )
+        assert again["ingest"] is None
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        held = {held.collection: held for held in Client(connection).collections()}
+    documents = {
+        name.startswith("eval small triples"): held[name].documents
+        for name in held
+        if name != "default"
+    }
+    assert documents == {False: 4, True: 63}
+
+
+def test_triples_are_recorded_ones(database_url: str, small_set: Path) -> None:
+    command = ["--database-url", database_url, "eval", str(small_set), "--embedding", "none"]
+    missing = CliRunner().invoke(main, [*command, "--index", "triples"])
+    assert missing.exit_code == 1
+    assert "extraction.jsonl does not exist" in missing.stderr
+    other = CliRunner().invoke(main, [*command, "--index", "triples", "--extractor", "rules"])
+    assert other.exit_code == 2
+    assert "Triples are not extracted by rules" in other.stderr
 
 
 @pytest.mark.parametrize(

@@ -429,9 +429,11 @@ def test_unknown_collection(postgresql: Connection) -> None:
 
 
 def store(connection: Connection, *keys: bytes, collection: str = "default") -> None:
+    worker = value(connection, "SELECT sag.register_worker('test')")
     for key in keys:
         connection.execute(
-            "SELECT sag.store_answer(%s, %s, 'a model', '{\"entities\": []}')", (collection, key)
+            "SELECT sag.store_answer(%s, %s, %s, 'a model', '{\"entities\": []}')",
+            (collection, worker, key),
         )
 
 
@@ -442,31 +444,29 @@ def known(connection: Connection, *keys: bytes, collection: str = "default") -> 
     return {row[0] for row in rows}
 
 
-def test_an_answer_is_known_until_its_document_is_merged(postgresql: Connection) -> None:
+def test_an_answer_stays_while_a_chunk_carries_it(postgresql: Connection) -> None:
     postgresql.execute("SELECT sag.create_collection('other')")
-    keys = (b"1", b"2", b"3", b"4", b"5")
+    keys = (b"1", b"2", b"3", b"4")
     store(postgresql, *keys)
     store(postgresql, b"1", b"1")
     store(postgresql, b"1", collection="other")
-    assert known(postgresql, *keys, b"6") == set(keys)
     merge(
         postgresql,
         [
             Document("a", [Chunk("one", answer_key=b"1"), Chunk("two", answer_key=b"2")]),
-            # A model failed for another chunk of it, so that the next run asks for it again.
-            Document(
-                "b",
-                [Chunk("two", answer_key=b"2"), Chunk("three", answer_key=b"3"), Chunk("four")],
-                is_complete=False,
-            ),
+            Document("b", [Chunk("two", answer_key=b"2"), Chunk("three", answer_key=b"3")]),
             Document("c", [Chunk("no model's")]),
         ],
     )
-    assert known(postgresql, *keys) == {b"2", b"3", b"4", b"5"}
+    assert known(postgresql, *keys, b"6") == set(keys)
+    # What a newer content has no more may come back; what is deleted is gone.
+    merge(postgresql, [Document("b", [Chunk("two", answer_key=b"2")])])
+    assert known(postgresql, *keys) == set(keys)
+    delete(postgresql, ["a", "c"])
+    assert known(postgresql, *keys) == {b"2", b"3", b"4"}
+    delete(postgresql, ["b"])
+    assert known(postgresql, *keys) == {b"3", b"4"}
     assert known(postgresql, *keys, collection="other") == {b"1"}
-    chunks = [Chunk("two", answer_key=b"2"), Chunk("three", answer_key=b"3"), Chunk("4")]
-    assert merge(postgresql, [Document("b", chunks)]) == {"b": "replaced"}
-    assert known(postgresql, *keys) == {b"4", b"5"}
 
 
 def test_answers_of_a_merge_that_is_rolled_back_stay(postgresql: Connection) -> None:
@@ -477,15 +477,15 @@ def test_answers_of_a_merge_that_is_rolled_back_stay(postgresql: Connection) -> 
     assert known(postgresql, b"1") == {b"1"}
 
 
-def test_answers_that_nobody_asks_for_go_in_the_end(postgresql: Connection) -> None:
-    store(postgresql, b"old", b"new")
+def test_answers_that_no_chunk_carries_go_in_the_end(postgresql: Connection) -> None:
+    store(postgresql, b"old", b"new", b"used")
+    merge(postgresql, [Document("a", [Chunk("one", answer_key=b"used")])])
     postgresql.execute(
-        "UPDATE sag.model_answer SET created_at = now() - interval '8 days'"
-        " WHERE answer_key = 'old'"
+        "UPDATE sag.model_answer SET created_at = now() - interval '31 days'"
+        " WHERE answer_key <> 'new'"
     )
-    job = value(postgresql, "SELECT sag.start_job('default')")
-    postgresql.execute("SELECT sag.finish_job('default', %s, 'failed')", (job,))
-    assert known(postgresql, b"old", b"new") == {b"new"}
+    postgresql.execute("SELECT sag.purge_queue()")
+    assert known(postgresql, b"old", b"new", b"used") == {b"new", b"used"}
 
 
 def test_answers_go_with_their_collection(postgresql: Connection) -> None:
@@ -502,6 +502,7 @@ def test_a_writer_stores_answers_and_a_reader_does_not(postgresql: Connection) -
     postgresql.execute("SET LOCAL ROLE sag_writer")
     store(postgresql, b"1", b"2")
     assert merge(postgresql, [Document("a", [Chunk("one", answer_key=b"1")])]) == {"a": "added"}
+    assert delete(postgresql, ["a"]) == {"a"}
     assert known(postgresql, b"1", b"2") == {b"2"}
     postgresql.execute("SET LOCAL ROLE sag_reader")
     assert known(postgresql, b"2") == {b"2"}
@@ -545,21 +546,20 @@ def test_drop_collection(postgresql: Connection) -> None:
     merge(postgresql, [passage("a", "one", "Acme")])
     chunk = Chunk("x", [Entity("Acme"), Entity("The Firm", alias_of="Acme")], statement="y")
     merge(postgresql, [Document("a", [chunk])], "other")
-    job = value(postgresql, "SELECT sag.start_job('other')")
+    worker = value(postgresql, "SELECT sag.register_worker('test')")
+    job = value(postgresql, "SELECT sag.start_job('other', %s, '{}')", worker)
+    postgresql.execute("SELECT sag.record_failure('other', %s, 'b', 'unreadable', NULL)", (job,))
     postgresql.execute(
-        "SELECT sag.record_tasks('other', %s, ARRAY['a', 'b'], ARRAY['added', 'failed'],"
-        " ARRAY[1, 0], ARRAY[NULL, 'unreadable'])",
-        (job,),
+        "SELECT sag.add_usage('other', %s, '{m}', '{1}', '{1}', '{1}', '{1}')", (job,)
     )
-    postgresql.execute("SELECT sag.finish_job('other', %s, 'finished')", (job,))
-    assert postgresql.execute(
-        "SELECT state, finished_at IS NOT NULL FROM sag.ingest_job"
-    ).fetchall() == [("finished", True)]
+    value(postgresql, "SELECT sag_ingest('c', 'Some text.', collection => 'other')")
+    assert value(postgresql, "SELECT state FROM sag.job_status WHERE failed = 1") == "loading"
 
     postgresql.execute("SELECT sag.drop_collection('other')")
     assert column(postgresql, "SELECT name FROM sag.collection") == ["default"]
     assert row_counts(postgresql)["document"] == 1
     assert value(postgresql, "SELECT count(*) FROM sag.ingest_task") == 0
+    assert column(postgresql, "SELECT origin FROM sag.ingest_job") == ["sql"]
     assert_counts_exact(postgresql)
     postgresql.commit()
     with pytest.raises(errors.UndefinedObject), postgresql.transaction():

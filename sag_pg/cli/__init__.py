@@ -6,6 +6,7 @@ program, 130 interrupted.
 """
 
 import importlib
+import keyword
 import os
 from pathlib import Path
 
@@ -19,7 +20,8 @@ import click
 from sag_pg import __version__
 from sag_pg.cli.application import Application, reporting_errors
 
-# Where each command is: a click command of that name in the module, dashes as underscores.
+# Where each command is: a click command of that name in the module, dashes as underscores, with
+# another one behind it where the name is a keyword of Python.
 # Modules are imported when their command is asked for, so that no command waits for the models
 # that another one needs.
 COMMANDS = {
@@ -30,15 +32,21 @@ COMMANDS = {
     "demo": "sag_pg.cli.demo",
     "drop": "sag_pg.cli.collections",
     "eval": "sag_pg.cli.evaluate",
+    "export": "sag_pg.cli.transfer",
     "gateway": "sag_pg.cli.gateway",
+    "import": "sag_pg.cli.transfer",
+    "jobs": "sag_pg.cli.jobs",
     "migrate": "sag_pg.cli.database",
     "psql": "sag_pg.cli.database",
+    "reembed": "sag_pg.cli.reembed",
     "retrieve": "sag_pg.cli.retrieve",
     "search": "sag_pg.cli.retrieve",
     "serve": "sag_pg.cli.serve",
     "status": "sag_pg.cli.database",
     "stop": "sag_pg.cli.database",
+    "sync": "sag_pg.cli.sync",
     "trace": "sag_pg.cli.retrieve",
+    "work": "sag_pg.cli.work",
 }
 
 
@@ -54,7 +62,8 @@ class CommandGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name])
-        command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
         assert isinstance(command, click.Command)  # noqa: S101
         return command
 

@@ -54,7 +54,7 @@ def migrate(application: Application, dry_run: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @pass_application
 def status(application: Application, as_json: bool) -> None:
-    """Show the connection, what is applied, pending and drifted, and the gateway.
+    """Show the connection, what is applied, pending and drifted, the gateway, and a reembedding.
 
     The exit code is 3 where something is pending or drifted, and 4 where the database is newer
     than this program.
@@ -63,11 +63,13 @@ def status(application: Application, as_json: bool) -> None:
         state = migrations.inspect(connection)
         server_version = connection.info.parameter_status("server_version")
         extensions = installed_extensions(connection)
-        gateway = None
+        gateway = reembedding = None
         if state.is_current:
             _warn_of_creators(connection)
             row = connection.execute("SELECT facts FROM sag.gateway_status() AS r (facts)")
             gateway = row.fetchall()[0][0]
+            row = connection.execute("SELECT facts FROM sag.reembedding_status() AS r (facts)")
+            reembedding = row.fetchall()[0][0]
     if as_json:
         facts = {
             "connection": str(application.target),
@@ -77,6 +79,7 @@ def status(application: Application, as_json: bool) -> None:
             "extensions": extensions,
             **dataclasses.asdict(state),
             "gateway": gateway,
+            "reembedding": reembedding,
         }
         click.echo(json.dumps(facts))
     else:
@@ -98,6 +101,8 @@ def status(application: Application, as_json: bool) -> None:
         if gateway is not None:
             for label, text in _gateway_lines(gateway):
                 click.echo(f"{label:<11} {text}")
+        if reembedding is not None:
+            click.echo(f"{'reembed':<11} {_describe_reembedding(reembedding)}")
     if state.database_newer:
         click.get_current_context().exit(DatabaseNewerError.exit_code)
     if not state.is_current:
@@ -151,6 +156,24 @@ def _gateway_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         f"{usage['requests']} requests, {usage['prompt_tokens']} tokens in,"
         f" {usage['completion_tokens']} tokens out",
     )
+
+
+def _describe_reembedding(facts: dict[str, Any]) -> str:
+    """What status shows of sag.reembedding_status()."""
+    next_model = f"{facts['model']} with {facts['dimensions']} dimensions"
+    if (facts["model"], facts["dimensions"]) == (
+        facts["present_model"],
+        facts["present_dimensions"],
+    ):
+        text = f"missing vectors of {next_model}"
+    else:
+        text = f"from {facts['present_model'] or 'none'} to {next_model}"
+    if facts["phase"] == "embedding":
+        done = facts["total"] - facts["remaining"]
+        text += f": {done} of {facts['total']} rows done, {facts['remaining']} remain"
+    else:
+        text += f": {facts['phase']}"
+    return text if facts["at_work"] else f"{text}; nobody is at work, run sag-pg reembed to go on"
 
 
 def _warn_of_creators(connection: Connection) -> None:

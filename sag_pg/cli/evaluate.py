@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from sag_pg import evaluate as evaluation
 from sag_pg.cli.application import Application, message, pass_application
-from sag_pg.cli.ingest import ProgressLine
 from sag_pg.cli.options import (
     NO_EMBEDDING,
     choose_option,
@@ -21,12 +21,22 @@ from sag_pg.cli.options import (
     merge_parameters,
     set_option,
 )
+from sag_pg.cli.progress import ProgressLine
 from sag_pg.client import Client
+from sag_pg.dataset import Dataset, load_dataset
+from sag_pg.errors import ConfigurationError
 from sag_pg.ingest.job import Report
+from sag_pg.models.base import Extractor
 from sag_pg.models.budget import Usage
 from sag_pg.models.settings import ModelSettings
+from sag_pg.recorded_extraction import RecordedExtractor, load_recorded
+from sag_pg.triples import Triples
 
 _MOST_FAILURES: Final = 20
+# In place of an extractor: what a language model once extracted, kept with the data set.
+_RECORDED: Final = "recorded"
+_EVENTS: Final = "events"
+_TRIPLES: Final = "triples"
 
 
 @click.command()
@@ -41,6 +51,14 @@ _MOST_FAILURES: Final = 20
 )
 @embedding_option
 @extractor_option
+@click.option(
+    "--index",
+    type=click.Choice((_EVENTS, _TRIPLES)),
+    default=_EVENTS,
+    show_default=True,
+    help="What is stored: one event a passage or, to compare with, one record for each recorded"
+    " (subject, predicate, object).",
+)
 @click.option("--limit", type=click.IntRange(min=1), help="Take the first questions only.")
 @click.option("--hops", type=int, help="Hops of the expansion, 0 to 4.")
 @click.option("--ranking", help="evidence or similarity.")
@@ -55,6 +73,7 @@ def eval(
     methods: tuple[str, ...],
     embedding: str,
     extractor: str,
+    index: str,
     limit: int | None,
     hops: int | None,
     ranking: str | None,
@@ -68,10 +87,12 @@ def eval(
     DIRECTORY holds corpus.jsonl and questions.jsonl. The passages go into a collection of their
     own, which the next run on the same corpus with the same extractor finds ready. The questions
     are embedded here; --choose model and --set understand=model go through the database's gateway.
-    """
-    from sag_pg.models.load import load_extractor
 
-    dataset = evaluation.load_dataset(directory, limit)
+    Where DIRECTORY holds extraction.jsonl, --extractor recorded takes the entities of that, and
+    --index triples its triples. Recall is by passage in any case.
+    """
+    dataset = load_dataset(directory, limit)
+    triples = _load_triples(dataset, extractor) if index == _TRIPLES else None
     usage = Usage(settings.max_tokens, settings.max_requests)
     model = load_embedding(embedding, settings, usage)
     if not methods:
@@ -83,14 +104,21 @@ def eval(
         # Before an ingest that takes minutes, not after it.
         client.check_options(options)
         evaluation.check_gateway(client, methods)
-        with ProgressLine(dataset.corpus.stat().st_size) as line:
+        found_by: Extractor
+        if triples is not None:
+            found_by = triples
+        else:
+            found_by = _load_extractor(extractor, dataset, settings, usage, client)
+        size = dataset.corpus.stat().st_size if triples is None else triples.size
+        with ProgressLine(size) as line:
             collection, report = evaluation.prepare_collection(
                 client,
                 dataset,
-                load_extractor(extractor, settings, usage, client.entity_types()),
+                found_by,
                 model,
                 usage,
                 line.show,
+                triples,
             )
         if report is not None:
             message(report.summary())
@@ -105,13 +133,34 @@ def eval(
             embedding_model=model,
             options=options,
             usage=usage,
+            triples=triples,
         )
-    result["extractor"] = extractor
+    result["extractor"] = extractor if triples is None else _RECORDED
     result["ingest"] = _ingest_facts(report) if report is not None else None
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
     else:
         _print_table(result)
+
+
+def _load_triples(dataset: Dataset, extractor: str) -> Triples:
+    source = click.get_current_context().get_parameter_source("extractor")
+    if extractor != _RECORDED and source is not ParameterSource.DEFAULT:
+        raise ConfigurationError(
+            f"Triples are not extracted by {extractor}.",
+            "They are those of extraction.jsonl. Leave out --extractor, or say recorded.",
+        )
+    return Triples(load_recorded(dataset))
+
+
+def _load_extractor(
+    spec: str, dataset: Dataset, settings: ModelSettings, usage: Usage, client: Client
+) -> Extractor:
+    from sag_pg.models.load import load_extractor
+
+    if spec == _RECORDED:
+        return RecordedExtractor(dataset, load_recorded(dataset))
+    return load_extractor(spec, settings, usage, client.entity_types())
 
 
 def _ingest_facts(report: Report) -> dict[str, Any]:
@@ -122,9 +171,10 @@ def _ingest_facts(report: Report) -> dict[str, Any]:
 
 def _print_table(result: dict[str, Any]) -> None:
     embedding = result["embedding"] or NO_EMBEDDING
+    triples = f" {result['triples']} triples," if result["triples"] is not None else ""
     click.echo(
         f"{result['dataset']}: {result['questions']} questions, {result['passages']} passages,"
-        f" embedding {embedding}"
+        f"{triples} embedding {embedding}"
     )
     depths = [f"R@{depth}" for depth in evaluation.RECALL_DEPTHS]
     depths += [f"all@{depth}" for depth in evaluation.ALL_GOLD_DEPTHS]

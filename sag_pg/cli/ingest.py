@@ -1,150 +1,144 @@
 """The command that brings documents in."""
 
 import json
-import sys
-import time
 from dataclasses import asdict
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import click
 
 from sag_pg.cli.application import Application, message, pass_application
-from sag_pg.cli.options import (
-    collection_option,
-    embedding_option,
-    extractor_option,
-    ingest_model_options,
-    json_option,
-    load_embedding,
-)
+from sag_pg.cli.crew import crew, share_budget
+from sag_pg.cli.options import collection_option, json_option, metadata_option
+from sag_pg.cli.processing import ProcessingOptions, processing_options
+from sag_pg.cli.progress import ProgressLine
 from sag_pg.client import Client
-from sag_pg.ingest.job import Progress, Report
-from sag_pg.ingest.job import ingest as run_ingest
-from sag_pg.ingest.loaders import load_paths, measure_paths
+from sag_pg.ingest import job
+from sag_pg.ingest.document import with_metadata
+from sag_pg.ingest.estimate import Estimate, estimate
+from sag_pg.ingest.loaders import SUPPORTED_SUFFIXES, load_paths, measure_paths
+from sag_pg.ingest.report import Report
 from sag_pg.models.budget import Usage
-from sag_pg.models.settings import ModelSettings
 
 _MOST_FAILURES: Final = 20
 
-
-@click.command()
-@click.argument("paths", nargs=-1, required=True)
-@collection_option
-@embedding_option
-@extractor_option
-@click.option(
-    "--chunk-size",
-    type=click.IntRange(min=0),
-    default=1200,
-    show_default=True,
-    metavar="CHARACTERS",
-    help="Longest chunk; 0 makes each document one chunk.",
-)
-@click.option(
-    "--embed-entities",
-    is_flag=True,
-    help="Embed the entities' names too, so that names link to their neighbours by vector.",
-)
-@click.option(
+text_search_option = click.option(
     "--text-search-configuration",
     default="pg_catalog.english",
     show_default=True,
     metavar="NAME",
     help="For the lexemes of a collection that is made now; one that exists keeps its own.",
 )
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that work on it. More help where a model's answers are waited for.",
+)
+attempts_option = click.option(
+    "--attempts",
+    "max_attempts",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How often a document is tried for which a model fails, with growing pauses.",
+)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True)
+@collection_option
+@metadata_option
+@workers_option
+@attempts_option
+@click.option(
+    "--queue", "queue_only", is_flag=True, help="Only queue the documents, for sag-pg work."
+)
+@click.option(
+    "--estimate",
+    "is_estimate",
+    is_flag=True,
+    help="Count chunks, tokens and calls of models, and call none.",
+)
+@text_search_option
 @json_option
-@ingest_model_options
+@processing_options
 @pass_application
 def ingest(
     application: Application,
     paths: tuple[str, ...],
     collection: str,
-    embedding: str,
-    extractor: str,
-    chunk_size: int,
-    embed_entities: bool,
+    metadata: dict[str, Any],
+    workers: int,
+    max_attempts: int,
+    queue_only: bool,
+    is_estimate: bool,
     text_search_configuration: str,
-    settings: ModelSettings,
     as_json: bool,
+    processing: ProcessingOptions,
 ) -> None:
-    """Ingest documents: .txt, .md and .jsonl files, directories of them, or - for standard input.
+    """Ingest documents: files, directories of them, or - for standard input.
 
-    What is in the collection already with the same content costs nothing; what has changed is
-    replaced. A document that cannot be read does not stop the others, nor does a chunk for which
+    Knows .txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .csv, .eml, and .jsonl with a document a
+    line. What is in the collection already with the same content costs nothing; what has changed
+    is replaced. A document that cannot be read does not stop the others, nor does a chunk for which
     a model fails, whose document the next run tries again; the exit code is 1 then. It is also 1
     where --max-tokens, --max-requests or a model that is down ended the run. The same command goes
-    on from there: what a language model has answered is not asked for again.
+    on from there, and after a kill: what a language model has answered is not asked for again.
     """
-    from sag_pg.models.load import load_extractor
-
-    usage = Usage(settings.max_tokens, settings.max_requests)
-    model = load_embedding(embedding, settings, usage)
+    own = share_budget(processing, workers)
+    usage = Usage(own.settings.max_tokens, own.settings.max_requests)
+    documents = with_metadata(load_paths(paths), metadata)
     with application.connect_ready() as connection:
-        client = Client(connection)
-        finder = load_extractor(extractor, settings, usage, client.entity_types())
-        client.create_collection(collection, text_search_configuration)
+        loaded = own.load(connection, usage)
+        if is_estimate:
+            with ProgressLine(measure_paths(paths)) as line:
+                found = estimate(connection, documents, collection, loaded, line.show)
+            _print_estimate(found, as_json)
+            return
+        Client(connection).create_collection(collection, text_search_configuration)
         with ProgressLine(measure_paths(paths)) as line:
-            report = run_ingest(
-                connection,
-                load_paths(paths),
-                collection=collection,
-                extractor=finder,
-                embedding_model=model,
-                max_characters=chunk_size or None,
-                embed_entities=embed_entities,
-                usage=usage,
-                progress=line.show,
-            )
-    _print(report, as_json)
-    if not report.complete:
+            if queue_only:
+                report = job.queue(
+                    connection, documents, collection, loaded, max_attempts, line.show
+                )
+            else:
+                report = job.ingest(
+                    connection,
+                    documents,
+                    collection=collection,
+                    extractor=loaded.extractor,
+                    embedding_model=loaded.embedding_model,
+                    max_characters=loaded.max_characters,
+                    embed_entities=loaded.embed_entities,
+                    max_attempts=max_attempts,
+                    usage=usage,
+                    helpers=partial(crew, application, own, workers - 1),
+                    progress=line.show,
+                )
+    print_report(report, as_json)
+    if report.failed or not (queue_only or report.complete):
         click.get_current_context().exit(1)
 
 
-class ProgressLine:
-    """Progress on standard error: a line that renews itself, where that is a terminal."""
-
-    def __init__(self, total_bytes: int) -> None:
-        self._started = time.monotonic()
-        self._bar = click.progressbar(
-            length=max(total_bytes, 1),
-            label="Ingesting",
-            file=sys.stderr,
-            show_eta=total_bytes > 0,
-            show_percent=total_bytes > 0,
-            item_show_func=lambda item: item,
-        )
-        self._bytes = 0
-
-    def __enter__(self) -> "ProgressLine":
-        self._bar.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.__exit__(None, None, None)
-
-    def show(self, progress: Progress) -> None:
-        """Show how far the run is."""
-        rate = progress.chunks / max(time.monotonic() - self._started, 1e-9)
-        text = f"{progress.documents} documents, {progress.chunks} chunks, {rate:.0f} chunks/s"
-        if progress.tokens:
-            text += f", {progress.tokens} tokens"
-        if progress.failed:
-            text += f", {progress.failed} failed"
-        if progress.failed_chunks:
-            text += f", {progress.failed_chunks} chunks failed"
-        self._bar.update(progress.bytes - self._bytes, text)
-        self._bytes = progress.bytes
-
-
-def _print(report: Report, as_json: bool) -> None:
+def print_report(report: Report, as_json: bool) -> None:
+    """Print what became of a job; failures go to standard error."""
     if as_json:
         click.echo(json.dumps(asdict(report), ensure_ascii=False))
     else:
         click.echo(report.summary())
+    report_failures(report)
+
+
+def report_failures(report: Report) -> None:
+    """Say on standard error what failed, why a job stopped, and what would be right."""
     for failure in report.failures[:_MOST_FAILURES]:
         message(f"Failed: {failure}")
     if len(report.failures) > _MOST_FAILURES:
-        message(f"… and {len(report.failures) - _MOST_FAILURES} more; all are in sag.ingest_task.")
+        message(f"… and more: sag-pg jobs show {report.job_id} lists all.")
     for hint in dict.fromkeys(failure.hint for failure in report.failures if failure.hint):
         message(f"Hint: {hint}")
     if report.stopped is not None:
@@ -153,5 +147,15 @@ def _print(report: Report, as_json: bool) -> None:
             "Hint: Run the same command again to go on; with a higher limit, if nothing was added."
             " What is in costs nothing, nor do answers of the language model that are stored."
         )
-    elif not (report.added or report.replaced or report.unchanged or report.failed):
-        message("Nothing to ingest: there is no .txt, .md or .jsonl file.")
+    elif report.is_empty:
+        types = ", ".join(SUPPORTED_SUFFIXES)
+        message(f"Nothing to ingest: there is no file of a type that is known ({types}).")
+
+
+def _print_estimate(found: Estimate, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(found), ensure_ascii=False))
+    else:
+        click.echo(found.summary())
+    for failure in found.failures[:_MOST_FAILURES]:
+        message(f"Failed: {failure}")

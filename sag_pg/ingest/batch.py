@@ -2,7 +2,7 @@
 
 import pickle
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,20 +11,48 @@ from psycopg.types.json import Jsonb
 
 _IN_MEMORY_BYTES: Final = 32 * 2**20
 
-# The columns that `sag.begin_batch()` gives the three temporary tables.
+# The columns that `sag.begin_batch()` gives the four temporary tables, with their types: a binary
+# COPY takes nothing else. A vector as text takes longer to write than all the rest of its row.
 _TABLES: Final = {
-    "document": "document_no, source, title, metadata, content_hash, extractor, is_complete",
-    "chunk": (
-        "document_no, ordinal, heading_path, content, start_offset, end_offset,"
-        " event_title, event_content, event_embedding, chunk_embedding, answer_key"
-    ),
-    "entity": "document_no, ordinal, name, type, is_subject, role, alias_of, embedding",
+    "document": {
+        "document_no": "int4",
+        "source": "text",
+        "title": "text",
+        "metadata": "jsonb",
+        "content_hash": "bytea",
+        "extractor": "text",
+        "task_id": "int8",
+    },
+    "chunk": {
+        "document_no": "int4",
+        "ordinal": "int4",
+        "heading_path": "text[]",
+        "content": "text",
+        "start_offset": "int8",
+        "end_offset": "int8",
+        "event_title": "text",
+        "event_content": "text",
+        "event_embedding": "halfvec",
+        "chunk_embedding": "halfvec",
+        "answer_key": "bytea",
+    },
+    "entity": {
+        "document_no": "int4",
+        "ordinal": "int4",
+        "name": "text",
+        "type": "text",
+        "is_subject": "bool",
+        "role": "text",
+        "alias_of": "text",
+        "embedding": "halfvec",
+    },
+    "failure": {"document_no": "int4", "ordinal": "int4", "error": "text", "hint": "text"},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What became of a document: state is "added", "replaced" or "unchanged"."""
+    """What became of a document: state is "added", "replaced", "unchanged" or "superseded"."""
 
     source: str
     state: str
@@ -60,13 +88,18 @@ class Batch:
         """Sources of the documents, in order."""
         return [document.row[1] for document in self._documents]
 
+    @property
+    def task_ids(self) -> list[int]:
+        """Tasks of the documents that have one, in order."""
+        return [document.row[-1] for document in self._documents if document.row[-1] is not None]
+
     def open_document(self) -> int:
         """Begin a document and return its number, the first column of its rows."""
         self._start = self._spool.tell()
         return len(self._documents)
 
     def add_rows(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Add rows of the open document for the table "chunk" or "entity"."""
+        """Add rows of the open document for the table "chunk", "entity" or "failure"."""
         pickle.dump((table, list(rows)), self._spool, pickle.HIGHEST_PROTOCOL)
 
     def close_document(
@@ -78,7 +111,8 @@ class Batch:
         extractor: str,
         chunk_count: int,
         *,
-        is_complete: bool,
+        task_id: int | None = None,
+        failures: Sequence[tuple[int, str, str | None]] = (),
     ) -> None:
         """End the open document.
 
@@ -89,17 +123,20 @@ class Batch:
             content_hash: What tells its content, and how it was processed, from others.
             extractor: Name of what made its events.
             chunk_count: Number of its chunks.
-            is_complete: Whether no model failed for it, so that the answers that it was made of
-                can be forgotten.
+            task_id: Its task in the queue; None where it is not from there.
+            failures: Ordinal of each chunk for which a model failed, how, and what would be right.
         """
+        number = len(self._documents)
+        if failures:
+            self.add_rows("failure", ((number, *failure) for failure in failures))
         row = (
-            len(self._documents),
+            number,
             source,
             title,
             Jsonb(metadata),
             content_hash,
             extractor,
-            is_complete,
+            task_id,
         )
         self._documents.append(_Document(row, self._start, self._spool.tell()))
         self.chunk_count += chunk_count
@@ -113,6 +150,7 @@ class Batch:
         self,
         connection: psycopg.Connection[Any],
         collection: str,
+        worker_id: int | None = None,
         only: int | None = None,
     ) -> list[Merged]:
         """Copy the batch into temporary tables and merge it; within the caller's transaction.
@@ -120,6 +158,7 @@ class Batch:
         Args:
             connection: A connection with the vector types registered, in a transaction.
             collection: The collection to merge into.
+            worker_id: The worker that has the documents' tasks.
             only: Number of the one document to take; all by default.
 
         Returns:
@@ -129,10 +168,11 @@ class Batch:
         with connection.cursor() as cursor:
             cursor.execute("SELECT FROM sag.begin_batch()")
             self._copy(cursor, "document", (document.row for document in documents))
-            for table in ("chunk", "entity"):
+            for table in ("chunk", "entity", "failure"):
                 self._copy(cursor, table, self._rows(table, documents))
             cursor.execute(
-                "SELECT source, state, chunk_count FROM sag.merge_batch(%s)", [collection]
+                "SELECT source, state, chunk_count FROM sag.merge_batch(%s, %s)",
+                [collection, worker_id],
             )
             return [Merged(*row) for row in cursor]
 
@@ -149,7 +189,10 @@ class Batch:
 
     @staticmethod
     def _copy(cursor: psycopg.Cursor[Any], table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        with cursor.copy(f"COPY pg_temp.sag_batch_{table} ({_TABLES[table]}) FROM STDIN") as copy:
+        columns = _TABLES[table]
+        query = f"COPY pg_temp.sag_batch_{table} ({', '.join(columns)}) FROM STDIN (FORMAT binary)"
+        with cursor.copy(query) as copy:
+            copy.set_types(list(columns.values()))
             for row in rows:
                 copy.write_row(row)
 

@@ -147,6 +147,9 @@ class CostlyExtractor(Extractor, Protocol):
             ModelError: What ends the run. All that was asked for before was yielded.
         """
 
+    def expected_tokens(self, passage: Passage) -> tuple[int, int]:
+        """Estimate the tokens of the question about a passage and of its answer, asking nothing."""
+
 
 class AsyncEmbeddingModel(Protocol):
     """An embedding model that can be awaited, and whose work stops when the task is cancelled."""

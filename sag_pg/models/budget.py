@@ -6,9 +6,9 @@ from typing import Any
 
 from sag_pg.errors import BudgetExhaustedError
 
-# The usual length of a token in English. Chinese has fewer characters to a token, so that an
-# estimate of it is low; servers that say nothing at all are mostly local and free.
-_CHARACTERS_PER_TOKEN = 4
+# The usual length of a token: four letters of English, and about one character of Chinese, which
+# has three bytes.
+_BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,14 @@ class ModelUsage:
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             self.estimated_tokens + other.estimated_tokens,
+        )
+
+    def __sub__(self, other: "ModelUsage") -> "ModelUsage":
+        return ModelUsage(
+            self.requests - other.requests,
+            self.prompt_tokens - other.prompt_tokens,
+            self.completion_tokens - other.completion_tokens,
+            self.estimated_tokens - other.estimated_tokens,
         )
 
 
@@ -139,4 +147,4 @@ class Usage:
 
 def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text from its length, where an endpoint does not say."""
-    return -(-len(text) // _CHARACTERS_PER_TOKEN)
+    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)

@@ -19,6 +19,7 @@ from sag_pg.errors import (
 )
 from sag_pg.models.background_loop import background_loop
 from sag_pg.models.base import ExtractedEntity, Extraction, Passage
+from sag_pg.models.budget import estimate_tokens
 from sag_pg.models.endpoint import Endpoint
 from sag_pg.models.entity_names import (
     clean_name,
@@ -46,6 +47,8 @@ ENTITY_TYPES: Final[Mapping[str, str]] = {
     "tag": "Whatever else serves as an index point",
 }
 MOST_ENTITIES: Final = 20
+# Name, type, role and the words around them.
+_TOKENS_PER_ENTITY: Final = 40
 
 _OTHER_TYPE: Final = "tag"
 _SYNONYMS: Final = {
@@ -177,14 +180,30 @@ class OpenAIExtractor(PromptedModel):
         if errors:
             raise errors[0]
 
-    async def _extract(self, passage: Passage) -> Extraction:
-        text = passage.text[:_LONGEST_TEXT]
-        asked = {
+    def expected_tokens(self, passage: Passage) -> tuple[int, int]:
+        """Estimate the tokens of the question about a passage and of its answer.
+
+        The answer restates the passage and describes entities of it, about one per forty
+        characters in English prose and at most twenty.
+        """
+        asked = self._question(passage)
+        messages = self.messages(asked, text=asked["text"])
+        prompt = sum(estimate_tokens(message["content"]) for message in messages)
+        own = estimate_tokens(asked["text"])
+        entities = min(own // 10 + 1, MOST_ENTITIES)
+        return prompt, own + entities * _TOKENS_PER_ENTITY
+
+    def _question(self, passage: Passage) -> dict[str, Any]:
+        return {
             "title": passage.title,
             "headings": passage.heading_path,
-            "text": text,
+            "text": passage.text[:_LONGEST_TEXT],
             "entity_types": self._types,
         }
+
+    async def _extract(self, passage: Passage) -> Extraction:
+        asked = self._question(passage)
+        text = asked["text"]
         try:
             extraction = await self.ask(
                 asked,

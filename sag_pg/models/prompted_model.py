@@ -54,10 +54,14 @@ class PromptedModel:
         Raises:
             ModelError: As `complete_json`.
         """
-        messages = [
-            {"role": "system", "content": prompt_for(self.prompt, text)},
-            {"role": "user", "content": json.dumps(asked, ensure_ascii=False)},
-        ]
+        messages = self.messages(asked, text=text)
         return await complete_json(
             self.endpoint, self.model, messages, self.prompt.rpartition("-")[0], schema, read
         )
+
+    def messages(self, asked: Mapping[str, Any], *, text: str) -> list[dict[str, str]]:
+        """Return the messages that `ask` sends."""
+        return [
+            {"role": "system", "content": prompt_for(self.prompt, text)},
+            {"role": "user", "content": json.dumps(asked, ensure_ascii=False)},
+        ]

@@ -35,6 +35,7 @@ BEGIN
         RETURN sag.collection_key(create_collection.name);
     END IF;
     INSERT INTO sag.collection_statistic (collection_id) VALUES (created);
+    PERFORM sag.sql_job(created);
     RETURN created;
 END
 $$;

@@ -17,7 +17,8 @@ BEGIN
         PERFORM sag.collection_key(drop_collection.name);
     END IF;
     FOREACH holder IN ARRAY ARRAY[
-        'ingest_task', 'ingest_job', 'event_entity', 'entity_alias', 'event', 'chunk', 'document',
+        'reembed_task', 'chunk_failure', 'ingest_piece', 'ingest_usage', 'ingest_task',
+        'ingest_job', 'event_entity', 'event_alias', 'entity_alias', 'event', 'chunk', 'document',
         'entity', 'collection_statistic', 'collection'
     ] LOOP
         EXECUTE format('DELETE FROM sag.%I WHERE collection_id = $1', holder) USING target;

@@ -49,8 +49,9 @@ BEGIN
     IF to_regrole('sag_writer') IS NOT NULL THEN
         GRANT INSERT, UPDATE, DELETE ON
         sag.collection, sag.collection_statistic, sag.document, sag.chunk, sag.event,
-        sag.entity, sag.entity_alias, sag.event_entity, sag.ingest_job, sag.ingest_task,
-        sag.model_answer
+        sag.entity, sag.entity_alias, sag.event_alias, sag.event_entity, sag.ingest_job,
+        sag.ingest_task, sag.model_answer, sag.ingest_piece, sag.chunk_failure, sag.ingest_usage,
+        sag.ingest_worker, sag.reembed_task
         TO sag_writer;
         GRANT USAGE ON ALL SEQUENCES IN SCHEMA sag TO sag_writer;
     END IF;

@@ -4,22 +4,10 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     present sag.embedding_space%ROWTYPE;
+    under_way sag.reembedding%ROWTYPE;
     holder text;
-    -- Inline vectors spare a detoast at each distance, as long as two rows fit on a page.
-    storage text := CASE
-        WHEN set_embedding_space.dimensions <= 1700 THEN 'PLAIN' ELSE 'EXTERNAL'
-    END;
 BEGIN
-    IF coalesce(set_embedding_space.model, '') = ''
-        OR coalesce(set_embedding_space.dimensions, 0) NOT BETWEEN 1 AND 4000
-    THEN
-        RAISE EXCEPTION 'no embedding space of model % and % dimensions',
-            coalesce(quote_literal(set_embedding_space.model), 'NULL'),
-            coalesce(set_embedding_space.dimensions::text, 'NULL')
-        USING ERRCODE = 'invalid_parameter_value',
-        DETAIL = 'A model has a name, and pgvector indexes halfvec up to 4000 dimensions.',
-        HINT = 'Ask the provider for shorter vectors, or take another model.';
-    END IF;
+    PERFORM sag.check_model(set_embedding_space.model, set_embedding_space.dimensions);
     -- Without a lock first: whoever ingests may do so without owning the tables.
     SELECT * INTO present FROM sag.embedding_space;
     IF present.model = set_embedding_space.model
@@ -47,6 +35,20 @@ BEGIN
     THEN
         RETURN;
     END IF;
+    SELECT * INTO under_way FROM sag.reembedding;
+    IF under_way.model IS NOT NULL THEN
+        RAISE EXCEPTION 'a change to model % with % dimensions is under way',
+            quote_literal(under_way.model), under_way.dimensions
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+        DETAIL = CASE
+            WHEN present.model IS NULL THEN 'Until it is done there are no vectors.'
+            ELSE format(
+                'Until it is done, what is ingested gets vectors of %L with %s dimensions.',
+                present.model, present.dimensions
+            )
+        END,
+        HINT = 'See how far it is: sag-pg status';
+    END IF;
     IF present.model IS NOT NULL AND (
         EXISTS (SELECT FROM sag.event WHERE embedding IS NOT NULL)
         OR EXISTS (SELECT FROM sag.chunk WHERE embedding IS NOT NULL)
@@ -59,7 +61,10 @@ BEGIN
             'Vectors of %L with %s dimensions cannot be compared with them.',
             set_embedding_space.model, set_embedding_space.dimensions
         ),
-        HINT = 'Use the model that made them, or another database.';
+        HINT = format(
+            'Use the model that made them, or have them all made anew by model %L: sag-pg reembed',
+            set_embedding_space.model
+        );
     END IF;
     FOREACH holder IN ARRAY ARRAY['event', 'chunk', 'entity'] LOOP
         IF to_regclass(format('sag.%I', holder || '_embedding')) IS NOT NULL THEN
@@ -68,16 +73,14 @@ BEGIN
         EXECUTE format(
             'ALTER TABLE sag.%I ALTER COLUMN embedding TYPE halfvec(%s), '
             'ALTER COLUMN embedding SET STORAGE %s',
-            holder, set_embedding_space.dimensions, storage
+            holder, set_embedding_space.dimensions,
+            sag.vector_storage(set_embedding_space.dimensions)
         );
         EXECUTE format(
             'CREATE INDEX %I ON sag.%I USING hnsw (embedding halfvec_cosine_ops)',
             holder || '_embedding', holder
         );
-        EXECUTE format(
-            'COMMENT ON INDEX sag.%I IS %L', holder || '_embedding',
-            'Nearest neighbours by cosine; not used where a collection is small enough to be read.'
-        );
+        PERFORM sag.describe_vector_index(holder);
     END LOOP;
     DELETE FROM sag.embedding_space;
     INSERT INTO sag.embedding_space (model, dimensions)

@@ -5,7 +5,12 @@ AS $$
 BEGIN
     -- A merge of a huge document takes minutes; one whose client has died must not hold its locks
     -- that long.
-    PERFORM set_config('client_connection_check_interval', '5s', TRUE);
+    BEGIN
+        PERFORM set_config('client_connection_check_interval', '5s', TRUE);
+    EXCEPTION WHEN invalid_parameter_value THEN
+        -- The server's system cannot tell.
+        NULL;
+    END;
     -- Gone with the transaction, so that nothing is left behind a transaction pooler.
     CREATE TEMPORARY TABLE sag_batch_document (
         document_no integer PRIMARY KEY,
@@ -14,7 +19,7 @@ BEGIN
         metadata jsonb NOT NULL,
         content_hash bytea NOT NULL,
         extractor text,
-        is_complete boolean NOT NULL DEFAULT TRUE
+        task_id bigint
     ) ON COMMIT DROP;
     CREATE TEMPORARY TABLE sag_batch_chunk (
         document_no integer NOT NULL,
@@ -40,8 +45,15 @@ BEGIN
         alias_of text,
         embedding halfvec
     ) ON COMMIT DROP;
+    CREATE TEMPORARY TABLE sag_batch_failure (
+        document_no integer NOT NULL,
+        ordinal integer NOT NULL,
+        error text NOT NULL,
+        hint text
+    ) ON COMMIT DROP;
 END
 $$;
 COMMENT ON FUNCTION sag.begin_batch() IS
-'Creates the temporary tables sag_batch_document, sag_batch_chunk and sag_batch_entity, to be '
-'filled with COPY and taken over by sag.merge_batch() in the same transaction.';
+'Creates the temporary tables sag_batch_document, sag_batch_chunk, sag_batch_entity and '
+'sag_batch_failure, to be filled with COPY and taken over by sag.merge_batch() in the same '
+'transaction.';

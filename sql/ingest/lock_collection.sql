@@ -3,17 +3,14 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    locked bigint;
+    locked bigint := sag.share_collection(lock_collection.collection);
 BEGIN
-    LOOP
-        SELECT c.collection_id INTO locked
-        FROM sag.collection AS c WHERE c.name = lock_collection.collection FOR KEY SHARE;
-        EXIT WHEN locked IS NOT NULL;
-        -- An error, unless somebody dropped the collection and made it again just now.
-        PERFORM sag.collection_key(lock_collection.collection);
-    END LOOP;
+    -- Whoever changes what a collection holds takes this one lock before any other. Writers would
+    -- meet at its totals and at its frequent entities anyway, each at another point of its way.
+    PERFORM FROM sag.collection_statistic AS s WHERE s.collection_id = locked FOR UPDATE;
     RETURN locked;
 END
 $$;
 COMMENT ON FUNCTION sag.lock_collection(text) IS
-'The collection_id of a name, which sag.drop_collection() leaves alone until the transaction ends.';
+'The collection_id of a name. Until the transaction ends nobody else changes what it holds, nor '
+'drops it; retrieval goes on.';

@@ -1,0 +1,107 @@
+"""The command that works off the queue."""
+
+import signal
+import threading
+from contextlib import ExitStack
+from typing import Any, Final
+
+import click
+from psycopg.types.json import Jsonb
+
+from sag_pg.cli.application import Application, message, pass_application
+from sag_pg.cli.processing import ProcessingOptions, processing_options
+from sag_pg.client import Client
+from sag_pg.errors import EndpointDownError
+from sag_pg.ingest.job import LIVE_STATES, set_embedding_space
+from sag_pg.ingest.processing import Processing
+from sag_pg.ingest.session import Session
+from sag_pg.ingest.worker import Worker
+from sag_pg.models.budget import Usage
+
+# How long a model that is down is left alone.
+_PAUSE_SECONDS: Final = 60.0
+
+
+@click.command()
+@click.option(
+    "--collection", "-c", metavar="NAME", help="Only documents of this collection. Else of all."
+)
+@click.option("--job", "job_id", type=int, metavar="ID", help="Only documents of this job.")
+@click.option("--until-done", is_flag=True, help="End when nothing is left to do.")
+@processing_options
+@pass_application
+def work(
+    application: Application,
+    collection: str | None,
+    job_id: int | None,
+    until_done: bool,
+    processing: ProcessingOptions,
+) -> None:
+    """Work off the queue: documents of sag_ingest(), and of ingests that need or left the help.
+
+    Any number of processes may do this at once, on any machine. Goes on until Ctrl-C, and waits
+    for a database or a model that is down. Takes documents of jobs that were queued with the same
+    --extractor, --embedding, --chunk-size and --embed-entities, and those that SQL clients queued.
+    """
+    usage = Usage(processing.settings.max_tokens, processing.settings.max_requests)
+    ended = threading.Event()
+    with application.connect_ready() as connection, ExitStack() as exits:
+        loaded = processing.load(connection, usage)
+        session = Session(connection, patience=None)
+        exits.callback(session.close)
+        set_embedding_space(session, loaded.embedding_model)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.signal(number, lambda *_: ended.set())
+            exits.callback(signal.signal, number, before)
+        if not until_done:
+            message("Working; Ctrl-C ends it.")
+            _tell_of_others(connection, loaded)
+        with Worker(session, loaded, usage) as worker:
+            while not ended.is_set():
+                try:
+                    worker.work(
+                        collection=collection,
+                        job_id=job_id,
+                        is_done=lambda: (
+                            until_done and not _is_live(session, loaded, job_id, collection)
+                        ),
+                        is_stopped=ended.is_set,
+                    )
+                    break
+                except EndpointDownError as error:
+                    if until_done:
+                        raise
+                    message(f"Waiting for a minute: {error}")
+                    ended.wait(_PAUSE_SECONDS)
+            worker.maintain()
+    if not until_done:
+        message(f"Dealt with {worker.worked.documents} documents.")
+
+
+def _is_live(
+    session: Session, processing: Processing, job_id: int | None, collection: str | None
+) -> bool:
+    """Whether there is, or will be, something that this worker may take."""
+    rows = session.call(
+        "SELECT FROM sag.job_status AS j WHERE j.state = ANY(%s)"
+        " AND (j.settings IS NULL OR j.settings = %s)"
+        " AND (%s::bigint IS NULL OR j.job_id = %s) AND (%s::text IS NULL OR j.collection = %s)"
+        " LIMIT 1",
+        [
+            list(LIVE_STATES),
+            Jsonb(processing.settings),
+            job_id,
+            job_id,
+            collection,
+            collection,
+        ],
+    )
+    return bool(rows)
+
+
+def _tell_of_others(connection: Any, processing: Processing) -> None:
+    """Name the jobs that wait for a worker with other settings."""
+    for job in Client(connection).jobs():
+        if job.state == "queued" and job.settings not in (None, processing.settings):
+            settings = ", ".join(f"{name} {value}" for name, value in job.settings.items())
+            message(f"Job {job.job_id} waits for a worker with {settings}.")

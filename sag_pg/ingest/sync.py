@@ -1,0 +1,103 @@
+"""Deletes from a collection what its directory does not have any more."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psycopg
+
+from sag_pg.errors import SagError
+from sag_pg.ingest.document import LoadFailure, SourceDocument
+
+_PAGE: Final = 1000
+_DELETED_AT_ONCE: Final = 200
+# A directory that is not mounted, or the wrong one, must not empty a collection.
+_MOST_DELETED_SHARE: Final = 0.5
+_FEW: Final = 10
+
+
+@dataclass(slots=True)
+class Seen:
+    """Which documents a directory has; digests, for there may be millions.
+
+    Attributes:
+        digests: Of the sources.
+        unclear: Failures that do not tell which documents they stand for, such as a line of a
+            .jsonl that is no JSON.
+    """
+
+    digests: set[bytes] = field(default_factory=set)
+    unclear: list[LoadFailure] = field(default_factory=list)
+
+    def watch(
+        self, documents: Iterable[SourceDocument | LoadFailure]
+    ) -> Iterator[SourceDocument | LoadFailure]:
+        """Pass documents on, and remember them.
+
+        Args:
+            documents: What `load_paths` yields.
+        """
+        for document in documents:
+            if isinstance(document, SourceDocument) or document.file is None:
+                self.digests.add(_digest(document.source))
+            else:
+                self.unclear.append(document)
+            yield document
+
+
+def missing_sources(
+    connection: psycopg.Connection[Any], collection: str, seen: Seen
+) -> tuple[list[str], int]:
+    """Find the documents of a collection that a directory does not have.
+
+    Returns:
+        Their sources, and the number of all documents of the collection.
+    """
+    missing: list[str] = []
+    total = 0
+    after = ""
+    while True:
+        page = [
+            row[0]
+            for row in connection.execute(
+                "SELECT source FROM sag.document_sources(%s, %s, %s)", [collection, after, _PAGE]
+            )
+        ]
+        if not page:
+            return missing, total
+        total += len(page)
+        after = page[-1]
+        missing += [source for source in page if _digest(source) not in seen.digests]
+
+
+def check_deletion(missing: int, total: int, collection: str) -> None:
+    """Refuse to delete most of a collection.
+
+    Raises:
+        SagError: It is all of the documents, or more than half and more than a few.
+    """
+    is_most = missing > _FEW and missing > _MOST_DELETED_SHARE * total
+    if is_most or 0 < missing == total:
+        raise SagError(
+            f"{missing} of the {total} documents of collection {collection!r} are not in the"
+            " directory and would be deleted.",
+            "Is it the right directory, and the right collection? If so, say --force.",
+        )
+
+
+def delete_sources(
+    connection: psycopg.Connection[Any], collection: str, sources: list[str]
+) -> Iterator[str]:
+    """Delete documents, some at a time, and yield what was deleted."""
+    for start in range(0, len(sources), _DELETED_AT_ONCE):
+        rows = connection.execute(
+            "SELECT source FROM sag.delete_documents(%s, %s)",
+            [collection, sources[start : start + _DELETED_AT_ONCE]],
+        )
+        for row in rows.fetchall():
+            yield row[0]
+
+
+def _digest(source: str) -> bytes:
+    return hashlib.blake2b(source.encode(), digest_size=16).digest()

@@ -1,0 +1,10 @@
+CREATE OR REPLACE FUNCTION sag.stop_job(job bigint, reason text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    UPDATE sag.ingest_job AS j SET stopped = stop_job.reason WHERE j.job_id = stop_job.job;
+END
+$$;
+COMMENT ON FUNCTION sag.stop_job(bigint, text) IS
+'Keeps workers from taking what is left of a job, until sag.retry_job().';
