@@ -59,6 +59,33 @@ def test_sql_examples(demo_url: str, gateway: GatewayProcess) -> None:
     assert warnings == []
 
 
+def test_trigger_example(database_url: str) -> None:
+    (example,) = blocks("plpgsql")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(example.encode())
+        connection.execute(
+            "INSERT INTO note VALUES (1, 'Plants', 'Ostby Yard built the ship.', 'en'),"
+            " (2, NULL, 'A second note.', NULL)"
+        )
+        connection.execute("UPDATE note SET body = 'A changed note.' WHERE id = 2")
+        connection.execute("DELETE FROM note WHERE id = 1")
+        tasks = connection.execute(
+            "SELECT t.source, t.state, t.metadata FROM sag.ingest_task AS t ORDER BY t.task_id"
+        ).fetchall()
+        assert tasks == [
+            ("note/1", "superseded", {"lang": "en"}),
+            ("note/2", "queued", {"lang": None}),
+            ("note/2", "queued", {"lang": None}),
+        ]
+        done = CliRunner().invoke(
+            main,
+            ["--database-url", database_url, "work", "--until-done", "--embedding", "none"],
+        )
+        assert done.exit_code == 0, done.output
+        texts = connection.execute("SELECT source, title, content FROM sag_retrieve('note')")
+        assert texts.fetchall() == [("note/2", "", "A changed note.")]
+
+
 def test_python_example(demo_url: str) -> None:
     (example,) = blocks("python")
     done = subprocess.run(
