@@ -4,16 +4,19 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sag_pg.cli.application import Application, message, pass_application
+from sag_pg.cli.layout import one_line
 from sag_pg.cli.options import collection_option, json_option
-from sag_pg.transfer import ExportedSet, Transfer, export_collection, import_collection
+from sag_pg.cli.session import open_client
+from sag_pg.transfer import Exported, Imported, export_collection, import_collection
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIRECTORY", type=click.Path(path_type=Path))
 @collection_option
 @click.option("--force", is_flag=True, help="Replace an earlier export in DIRECTORY.")
 @json_option
@@ -24,30 +27,33 @@ def export(
     """Write a collection into DIRECTORY, as .jsonl files and a manifest.
 
     Documents, chunks, events, entities, the links between them and the answers of language models,
-    as they are at one moment. sag-pg import brings them into another database without any model.
+    as they are at one moment. DIRECTORY appears when all is written. Two exports of the same
+    content are the same bytes. sag-pg import brings it into another database without any model.
     """
     with (
-        application.connect_ready() as connection,
-        click.progressbar(
-            length=0, label="Exporting", file=sys.stderr, show_percent=False,
-            item_show_func=lambda item: item,
-        ) as bar,
-    ):  # fmt: skip
-        transfer = export_collection(
-            connection,
+        open_client(application, collection) as client,
+        _bar("Exporting", 0) as bar,
+    ):
+        exported = export_collection(
+            client.connection,
             collection,
             directory,
             overwrite=force,
-            progress=lambda lines: bar.update(0, f"{lines} lines") if lines % 1000 == 0 else None,
+            progress=lambda lines: bar.update(lines - bar.pos, f"{lines} lines"),
         )
-    _print(transfer, as_json)
+    _print(exported, as_json)
 
 
 @click.command(name="import")
-@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--collection", "-c", metavar="NAME", help="Its name here. Else the one that it had.")
+@click.argument(
+    "directory", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.option("--collection", "-c", metavar="NAME", help="Its name here; else the one that it had.")
 @click.option(
-    "--without-embeddings", is_flag=True, help="Leave the vectors out, and search by words."
+    "--without-embeddings",
+    is_flag=True,
+    help="Leave the vectors out, where the database is for those of another model. sag-pg reembed"
+    " makes them later.",
 )
 @json_option
 @pass_application
@@ -58,36 +64,48 @@ def import_(
     without_embeddings: bool,
     as_json: bool,
 ) -> None:
-    """Bring the collection that sag-pg export wrote into DIRECTORY into this database.
+    """Bring what sag-pg export wrote into DIRECTORY into this database.
 
-    No model is asked. Documents that are there as they are cost nothing, so that an import that
-    was ended is continued by the same command; others of the collection are left alone.
+    No model is asked. Documents that are there already cost nothing, so that an import that was
+    ended is continued by the same command; others of the collection are left alone. A collection
+    that is not there, or is empty and without settings, gets those of the exported one.
     """
-    exported = ExportedSet(directory)
-    total = exported.facts["files"]["documents.jsonl"]["lines"]
     with (
-        application.connect_ready() as connection,
-        click.progressbar(length=max(total, 1), label="Importing", file=sys.stderr) as bar,
+        open_client(application, collection or "") as client,
+        _bar("Importing", 1) as bar,
     ):
-        transfer = import_collection(
-            connection,
-            exported,
+
+        def show(documents: int, total: int) -> None:
+            bar.length = max(total, 1)
+            bar.update(documents - bar.pos, f"{documents} documents")
+
+        imported = import_collection(
+            client.connection,
+            directory,
             collection,
             embeddings=not without_embeddings,
-            progress=lambda documents: bar.update(documents - bar.pos),
+            progress=show,
         )
-    _print(transfer, as_json)
-    message(
-        f"{transfer.added} documents added, {transfer.replaced} replaced,"
-        f" {transfer.unchanged} unchanged."
+    _print(imported, as_json)
+    if without_embeddings:
+        message("They have no vectors: sag-pg reembed makes them.")
+
+
+def _bar(label: str, length: int) -> Any:
+    return click.progressbar(
+        length=length,
+        label=label,
+        file=sys.stderr,
+        show_eta=length > 0,
+        show_percent=length > 0,
+        item_show_func=lambda item: item,
     )
 
 
-def _print(transfer: Transfer, as_json: bool) -> None:
+def _print(counts: Exported | Imported, as_json: bool) -> None:
+    facts = dataclasses.asdict(counts)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(transfer), ensure_ascii=False))
+        click.echo(json.dumps(facts, ensure_ascii=False))
         return
-    click.echo(
-        f"{transfer.collection}: {transfer.documents} documents, {transfer.chunks} chunks,"
-        f" {transfer.entities} entities, {transfer.answers} answers of models"
-    )
+    for name, value in facts.items():
+        click.echo(f"{name:<11} {one_line(str(value))}")

@@ -72,13 +72,12 @@ def missing_sources(
 
 
 def check_deletion(missing: int, total: int, collection: str) -> None:
-    """Refuse to delete most of a collection.
+    """Refuse to delete all or most of a collection.
 
     Raises:
-        SagError: It is all of the documents, or more than half and more than a few.
+        SagError: It is every document, or more than half of them and more than a few.
     """
-    is_most = missing > _FEW and missing > _MOST_DELETED_SHARE * total
-    if is_most or 0 < missing == total:
+    if missing and (missing == total or missing > max(_FEW, _MOST_DELETED_SHARE * total)):
         raise SagError(
             f"{missing} of the {total} documents of collection {collection!r} are not in the"
             " directory and would be deleted.",

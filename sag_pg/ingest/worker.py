@@ -155,6 +155,8 @@ class Worker:
         # Tasks taken and neither merged nor given back.
         self._held: dict[int, Task] = {}
         self._merged_chunks = 0
+        # Whether the database did not take over all that was merged.
+        self._is_late = False
         self._heartbeat: Heartbeat
         self._exit = ExitStack()
 
@@ -489,6 +491,11 @@ class Worker:
         for task_id in self._batch.task_ids:
             self._settle(self._held.get(task_id))
         self._batch.clear()
+        if self._is_late:
+            # Newer content came first, or somebody had the task in hand just then: the queue
+            # knows what is to become of it.
+            self._is_late = False
+            self._give_back()
         self._notify(self.worked)
 
     def _merge(self, only: int | None) -> None:
@@ -505,6 +512,7 @@ class Worker:
 
         merged = self._session.transact(merge)
         self._merged_chunks += sum(each.chunk_count for each in merged)
+        self._is_late = self._is_late or any(each.state == "superseded" for each in merged)
 
     def _fail(self, task: Task, error: SagError) -> None:
         self._session.call(

@@ -8,18 +8,16 @@ DECLARE
     ));
 BEGIN
     INSERT INTO sag.reembed_task (collection_id, kind, row_id)
-    SELECT target, r.kind, r.row_id
-    FROM (
-        SELECT e.event_id, c.chunk_id, c.lexemes IS NOT NULL AS has_lexemes
-        FROM sag.event AS e
-        INNER JOIN sag.chunk AS c ON c.collection_id = target AND c.chunk_id = e.chunk_id
-        WHERE e.collection_id = target AND e.event_id = ANY(new_event_ids)
-    ) AS x
-    -- Chunks whose own text is their event have neither lexemes nor a vector.
-    CROSS JOIN LATERAL (
-        VALUES ('event', x.event_id), ('chunk', CASE WHEN x.has_lexemes THEN x.chunk_id END)
-    ) AS r (kind, row_id)
-    WHERE r.row_id IS NOT NULL
+    SELECT target, 'event', e.event_id FROM unnest(new_event_ids) AS e (event_id)
+    UNION ALL
+    SELECT target, 'chunk', c.chunk_id
+    FROM sag.chunk AS c
+    WHERE c.collection_id = target AND c.chunk_id = ANY(ARRAY(
+            SELECT e.chunk_id FROM sag.event AS e
+            WHERE e.collection_id = target AND e.event_id = ANY(new_event_ids)
+        ))
+        -- Chunks whose own text is their event have neither lexemes nor a vector.
+        AND c.lexemes IS NOT NULL
     UNION ALL
     SELECT target, 'entity', n.entity_id
     FROM sag.entity AS n

@@ -54,6 +54,10 @@ BEGIN
                             SELECT FROM sag.ingest_task AS n
                             WHERE n.collection_id = wanted.collection_id AND n.source = r.source
                                 AND n.task_id > r.task_id AND n.state IN ('queued', 'running')
+                        ) AND NOT EXISTS (
+                            SELECT FROM sag.document AS d
+                            WHERE d.collection_id = wanted.collection_id AND d.source = r.source
+                                AND d.task_id > r.task_id
                         ) AS is_newest,
                         row_number() OVER (ORDER BY r.task_id) = 1
                         OR sum(r.character_count) OVER (ORDER BY r.task_id)

@@ -1,23 +1,26 @@
-CREATE OR REPLACE FUNCTION sag.export_chunks(collection text) RETURNS TABLE (line jsonb)
+CREATE OR REPLACE FUNCTION sag.export_chunks(collection text) RETURNS refcursor
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
-#variable_conflict use_column
 DECLARE
     target bigint := sag.collection_key(export_chunks.collection);
+    lines refcursor := 'sag_export_chunks';
 BEGIN
-    RETURN QUERY
-    SELECT jsonb_build_object(
-        'source', d.source, 'ordinal', c.ordinal, 'heading_path', c.heading_path,
-        'content', c.content, 'start_offset', c.start_offset, 'end_offset', c.end_offset,
-        'embedding', c.embedding::text, 'answer_key', encode(c.answer_key, 'hex')
-    )
-    FROM sag.chunk AS c
-    INNER JOIN sag.document AS d
-        ON d.collection_id = target AND d.document_id = c.document_id
-    WHERE c.collection_id = target
-    ORDER BY d.source COLLATE "C", c.ordinal;
+    OPEN lines NO SCROLL FOR
+    SELECT row_to_json(x)::text AS line
+    FROM (
+        SELECT
+            d.source, c.ordinal, c.heading_path, c.content, c.start_offset, c.end_offset,
+            c.embedding::text::json AS embedding, encode(c.answer_key, 'hex') AS answer_key
+        FROM sag.document AS d
+        INNER JOIN sag.chunk AS c
+            ON c.collection_id = target AND c.document_id = d.document_id
+        WHERE d.collection_id = target
+        ORDER BY d.source COLLATE "C", c.ordinal
+    ) AS x;
+    RETURN lines;
 END
 $$;
 COMMENT ON FUNCTION sag.export_chunks(text) IS
-'The chunks of a collection for sag-pg export, by source and ordinal.';
+'Opens a cursor over the lines of chunks.jsonl: the chunks of a collection, by source and ordinal. '
+'For sag-pg export.';
