@@ -1,8 +1,8 @@
 """sql/ingest: what a batch adds, replaces and deletes, and that every kept count stays exact."""
 
 import random
-import threading
-import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -22,6 +22,7 @@ from corpus import (
     value,
 )
 from psycopg import errors
+from psycopg.rows import dict_row
 
 Connection = psycopg.Connection[Any]
 
@@ -267,6 +268,53 @@ def test_alias_from_extraction_goes_with_its_entity(postgresql: Connection) -> N
     assert row_counts(postgresql) == dict.fromkeys(TABLES, 0)
 
 
+def aliases(connection: Connection) -> set[str]:
+    return set(column(connection, "SELECT normalized_name FROM sag.entity_alias"))
+
+
+def test_alias_goes_with_the_last_event_that_gave_it(postgresql: Connection) -> None:
+    """What a deleted document called an entity is not found by that name any more."""
+
+    def document(source: str, *names: str) -> Document:
+        given = [Entity(name, alias_of="Acme") for name in names]
+        return Document(source, [Chunk(f"x {names}", [Entity("Acme"), *given])])
+
+    merge(postgresql, [document("a", "The Firm", "Old Co"), document("b", "the firm")])
+    merge(postgresql, [document("c")])
+    assert aliases(postgresql) == {"firm", "old co"}
+    merge(postgresql, [document("a", "New Co")])
+    assert aliases(postgresql) == {"firm", "new co"}
+    delete(postgresql, ["b"])
+    assert aliases(postgresql) == {"new co"}
+    # What a person gave, or has confirmed, stays with its entity.
+    postgresql.execute("UPDATE sag.entity_alias SET origin = 'person'")
+    delete(postgresql, ["a"])
+    assert aliases(postgresql) == {"new co"}
+    assert event_counts(postgresql) == {"acme": 1}
+    assert_counts_exact(postgresql)
+
+
+def test_alias_that_is_wrong_can_be_deleted(postgresql: Connection) -> None:
+    chunk = Chunk("x", [Entity("Acme"), Entity("Globex", alias_of="Acme")])
+    merge(postgresql, [Document("a", [chunk])])
+    postgresql.execute("DELETE FROM sag.entity_alias")
+    assert delete(postgresql, ["a"]) == {"a"}
+    assert event_counts(postgresql) == {}
+
+
+def test_alias_is_of_an_entity_in_its_own_chunk(postgresql: Connection) -> None:
+    """What a document brings does not depend on the documents that are merged with it."""
+    documents = [
+        Document("a", [Chunk("x", [Entity("Bob"), Entity("The Firm", alias_of="Acme")])]),
+        passage("b", "y", "Acme"),
+    ]
+    merge(postgresql, documents)
+    assert aliases(postgresql) == set()
+    # Nor do those count that are left out.
+    merge(postgresql, [replace(documents[1], task_id=1), passage("c", "z", "Acme")])
+    assert event_counts(postgresql) == {"bob": 1, "acme": 2}
+
+
 def test_alias_from_a_person_keeps_its_entity(postgresql: Connection) -> None:
     merge(postgresql, [passage("a", "x", "Acme")])
     postgresql.execute(
@@ -422,6 +470,146 @@ def test_unknown_collection(postgresql: Connection) -> None:
         delete(postgresql, ["a"], "paper")
 
 
+# Tasks of the queue.
+
+
+def take(connection: Connection, *sources: str, max_attempts: int = 3) -> tuple[int, list[int]]:
+    """Puts documents into the queue, and gives all that is there to a new worker."""
+    for source in sources:
+        value(connection, "SELECT sag_ingest(%s, 'some text')", source)
+    connection.execute(
+        "UPDATE sag.ingest_task SET available_at = now(), max_attempts = %s", (max_attempts,)
+    )
+    worker = value(connection, "SELECT sag.register_worker('test')")
+    taken = column(
+        connection, "SELECT task_id FROM sag.take_tasks(%s, '{}', NULL, NULL, 10, 100)", worker
+    )
+    return worker, taken
+
+
+def task_row(connection: Connection, task_id: int) -> dict[str, Any]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(
+            "SELECT state, worker_id, attempts, chunk_count, error, hint,"
+            " finished_at IS NOT NULL AS is_finished, available_at > now() AS is_waiting,"
+            " (SELECT count(*) FROM sag.ingest_piece AS p WHERE p.task_id = t.task_id) AS pieces"
+            " FROM sag.ingest_task AS t WHERE task_id = %s",
+            (task_id,),
+        ).fetchone()
+    assert row is not None
+    return row
+
+
+def test_a_merge_settles_its_tasks(postgresql: Connection) -> None:
+    merge(postgresql, [passage("b", "old"), passage("c", "same")])
+    worker, (a, b, c) = take(postgresql, "a", "b", "c")
+    documents = [
+        replace(passage("a", "new", "Acme"), task_id=a),
+        Document("b", [Chunk("one"), Chunk("two")], task_id=b),
+        replace(passage("c", "same"), task_id=c),
+    ]
+    states = {"a": "added", "b": "replaced", "c": "unchanged"}
+    assert merge(postgresql, documents, worker=worker) == states
+    done = {"worker_id": None, "attempts": 0, "error": None, "hint": None, "is_finished": True}
+    done |= {"is_waiting": False, "pieces": 0}
+    assert task_row(postgresql, a) == {"state": "added", "chunk_count": 1, **done}
+    assert task_row(postgresql, b) == {"state": "replaced", "chunk_count": 2, **done}
+    assert task_row(postgresql, c) == {"state": "unchanged", "chunk_count": 0, **done}
+    assert dict(postgresql.execute("SELECT source, task_id FROM sag.document").fetchall()) == {
+        "a": a,
+        "b": b,
+        "c": c,
+    }
+    # A merge around the queue leaves it standing.
+    merge(postgresql, [passage("a", "by hand")])
+    assert value(postgresql, "SELECT task_id FROM sag.document WHERE source = 'a'") == a
+
+
+def test_a_merge_leaves_out_what_its_worker_has_no_longer(postgresql: Connection) -> None:
+    worker, (a, b) = take(postgresql, "a", "b")
+    postgresql.execute("SELECT sag.release_tasks(%s, ARRAY[%s::bigint])", (worker, b))
+    other, _ = take(postgresql)
+    given = Entity("Left Out Inc", alias_of="Left Out")
+    documents = [
+        Document("a", [Chunk("x", [Entity("Left Out"), given])], task_id=a),
+        replace(passage("b", "y", "Acme"), task_id=b),
+        passage("c", "z", "Acme"),
+    ]
+    states = {"a": "superseded", "b": "added", "c": "added"}
+    assert merge(postgresql, documents, worker=worker) == states
+    assert event_counts(postgresql) == {"acme": 2}
+    assert aliases(postgresql) == set()
+    assert task_row(postgresql, a)["state"] == "running"
+    assert task_row(postgresql, a)["worker_id"] == other
+    assert merge(postgresql, documents[:1], worker=other) == {"a": "added"}
+    # Nobody's, or said to be so.
+    assert merge(postgresql, documents[:1], worker=worker) == {"a": "superseded"}
+    assert merge(postgresql, documents[:1]) == {"a": "superseded"}
+    assert_counts_exact(postgresql)
+
+
+def test_an_older_task_changes_nothing(postgresql: Connection) -> None:
+    first, (old,) = take(postgresql, "a")
+    second, (new,) = take(postgresql, "a")
+    content = passage("a", "newest", "Acme")
+    # The newest content is there already; that it is confirmed keeps what is older out.
+    merge(postgresql, [content])
+    unchanged = {"a": "unchanged"}
+    assert merge(postgresql, [replace(content, task_id=new)], worker=second) == unchanged
+    late = replace(passage("a", "older", "Globex"), task_id=old)
+    assert merge(postgresql, [late], worker=first) == {"a": "superseded"}
+    assert event_counts(postgresql) == {"acme": 1}
+    assert value(postgresql, "SELECT task_id FROM sag.document") == new
+
+
+def failures(connection: Connection) -> list[tuple[Any, ...]]:
+    return connection.execute(
+        "SELECT ordinal, attempts, error, hint FROM sag.chunk_failure ORDER BY ordinal"
+    ).fetchall()
+
+
+def test_chunks_for_which_a_model_failed(postgresql: Connection) -> None:
+    def document(*failed: tuple[int, str, str | None]) -> Document:
+        chunks = [Chunk(f"part {no}", [Entity("Acme")]) for no in range(4)]
+        return Document("a", chunks, task_id=task, failures=failed)
+
+    worker, (task,) = take(postgresql, "a", max_attempts=3)
+    failed = [(2, "no answer", "Try later."), (1, "refused", None)]
+    assert merge(postgresql, [document(*failed)], worker=worker) == {"a": "added"}
+    # The document is in, and waits for the next attempt.
+    row = task_row(postgresql, task)
+    assert row == {
+        "state": "queued",
+        "worker_id": None,
+        "attempts": 1,
+        "chunk_count": 4,
+        "error": "models failed for 2 of 4 chunks; refused",
+        "hint": None,
+        "is_finished": False,
+        "is_waiting": True,
+        "pieces": 1,
+    }
+    assert failures(postgresql) == [(1, 1, "refused", None), (2, 1, "no answer", "Try later.")]
+
+    worker, _ = take(postgresql)
+    assert merge(postgresql, [document(failed[0])], worker=worker) == {"a": "replaced"}
+    assert failures(postgresql) == [(2, 2, "no answer", "Try later.")]
+    worker, _ = take(postgresql)
+    assert merge(postgresql, [document(failed[0])], worker=worker) == {"a": "unchanged"}
+    assert failures(postgresql) == [(2, 3, "no answer", "Try later.")]
+    row = task_row(postgresql, task)
+    assert (row["state"], row["attempts"], row["is_finished"]) == ("incomplete", 3, True)
+    assert (row["hint"], row["pieces"]) == ("Try later.", 1)
+
+    postgresql.execute("SELECT sag.retry_job(job_id) FROM sag.ingest_job")
+    worker, _ = take(postgresql)
+    assert merge(postgresql, [document()], worker=worker) == {"a": "replaced"}
+    assert failures(postgresql) == []
+    row = task_row(postgresql, task)
+    assert (row["state"], row["error"], row["pieces"]) == ("replaced", None, 0)
+    assert_counts_exact(postgresql)
+
+
 # Deleting.
 
 
@@ -541,6 +729,57 @@ def test_delete_documents(postgresql: Connection) -> None:
     assert_counts_exact(postgresql)
 
 
+@pytest.mark.parametrize("is_analyzed", [False, True])
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_work_is_proportional_to_what_is_deleted_or_merged(
+    postgresql: Connection, mode: str, is_analyzed: bool
+) -> None:
+    """No statement reads the collection, whatever the planner knows of it."""
+    documents = [
+        Document(
+            f"source {no}",
+            [Chunk(f"text {no}", [Entity("Hub"), Entity(f"Own {no}")], answer_key=b"%d" % no)],
+        )
+        for no in range(2000)
+    ]
+    store(postgresql, *(b"%d" % no for no in range(5)))
+    merge(postgresql, documents)
+    postgresql.commit()
+    if is_analyzed:
+        postgresql.execute("ANALYZE")
+        postgresql.commit()
+    postgresql.execute(f"SET plan_cache_mode = {mode}".encode())
+
+    def rows_read() -> int:
+        return int(
+            value(
+                postgresql,
+                "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)"
+                " FROM pg_stat_xact_user_tables"
+                " WHERE schemaname = 'sag' AND relname NOT IN ('entity_type', 'parameter')",
+            )
+        )
+
+    def rows_read_by(step: Callable[[], object]) -> int:
+        before = rows_read()
+        step()
+        return rows_read() - before
+
+    few = documents[:5]
+    sources = [document.source for document in few]
+    changed = [replace(document, title="changed") for document in few]
+    alias = Entity("The Hub", alias_of="Hub")
+    new = [Document("new", [Chunk("x", [Entity("Hub"), Entity("New"), alias])])]
+    assert rows_read_by(lambda: merge(postgresql, new)) < 100
+    assert rows_read_by(lambda: merge(postgresql, few)) < 100
+    assert rows_read_by(lambda: merge(postgresql, changed)) < 400
+    assert rows_read_by(lambda: delete(postgresql, [*sources, "new"])) < 400
+    worker, tasks = take(postgresql, *sources)
+    queued = [replace(d, task_id=task) for d, task in zip(few, tasks, strict=True)]
+    assert rows_read_by(lambda: merge(postgresql, queued, worker=worker)) < 400
+    assert_counts_exact(postgresql)
+
+
 def test_drop_collection(postgresql: Connection) -> None:
     postgresql.execute("SELECT sag.create_collection('other')")
     merge(postgresql, [passage("a", "one", "Acme")])
@@ -598,7 +837,7 @@ def test_collection_statistics(postgresql: Connection) -> None:
     ]
 
 
-# Many steps, many writers.
+# Many steps.
 
 
 def random_document(source: str, chance: random.Random, names: list[str]) -> Document:
@@ -657,146 +896,3 @@ def test_any_course_of_ingests_replacements_and_deletions_keeps_counts_exact(
         source: [chunk.content for chunk in document.chunks]
         for source, document in expected.items()
     }
-
-
-def run_at_once(work: list[Any], seconds: float) -> None:
-    """Repeats each function in a thread of its own, until the time is over or one fails."""
-    failures: list[BaseException] = []
-    deadline = time.monotonic() + seconds
-
-    def repeat(step: Any) -> None:
-        try:
-            while time.monotonic() < deadline and not failures:
-                step()
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=repeat, args=(step,)) for step in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert not failures, failures[0]
-    assert not any(thread.is_alive() for thread in threads)
-
-
-@pytest.mark.parametrize("shared_documents", [True, False])
-def test_writers_in_opposite_orders_do_not_deadlock(
-    postgresql: Connection, database_url: str, shared_documents: bool
-) -> None:
-    """All writers meet at the same hubs; at the same documents, or each at documents of its own."""
-    hubs = [f"Hub {no}" for no in range(12)]
-
-    def sources(seed: int) -> list[str]:
-        return [f"{0 if shared_documents else seed} source {no}" for no in range(10)]
-
-    def documents(seed: int, chance: random.Random) -> list[Document]:
-        # In an order of its own, which the functions have to put right.
-        return [
-            passage(source, str(chance.random()), *chance.sample(hubs, k=8))
-            for source in chance.sample(sources(seed), k=chance.randint(2, 8))
-        ]
-
-    def writer(seed: int) -> Any:
-        chance = random.Random(seed)  # noqa: S311
-        connection = psycopg.connect(database_url, autocommit=True)
-        return lambda: merge(connection, documents(seed, chance))
-
-    def remover(seed: int) -> Any:
-        chance = random.Random(seed)  # noqa: S311
-        connection = psycopg.connect(database_url, autocommit=True)
-
-        def step() -> None:
-            delete(connection, chance.sample(sources(seed), k=4))
-            merge(connection, documents(seed, chance))
-
-        return step
-
-    run_at_once([*map(writer, range(1, 5)), *map(remover, range(5, 7))], 3)
-    assert_counts_exact(postgresql)
-
-
-def test_two_writers_of_the_same_new_document(postgresql: Connection, database_url: str) -> None:
-    document = passage("a", "one", "Acme")
-    with psycopg.connect(database_url) as first, psycopg.connect(database_url) as second:
-        fill_batch(first, [document])
-        first.execute("SELECT sag.merge_batch('default')")
-        states: list[Any] = []
-        waiting = threading.Thread(target=lambda: states.append(merge(second, [document])))
-        waiting.start()
-        waiting.join(timeout=0.3)
-        assert waiting.is_alive(), "the second writer does not wait for the first"
-        first.commit()
-        waiting.join(timeout=20)
-        second.commit()
-    assert states == [{"a": "unchanged"}]
-    assert event_counts(postgresql) == {"acme": 1}
-    assert_counts_exact(postgresql)
-
-
-def test_dropping_a_collection_that_is_written_does_not_deadlock(
-    postgresql: Connection, database_url: str
-) -> None:
-    sources = [f"source {no}" for no in range(8)]
-    postgresql.execute("SELECT sag.create_collection('busy')")
-    postgresql.commit()
-
-    def writer(seed: int) -> Any:
-        chance = random.Random(seed)  # noqa: S311
-        connection = psycopg.connect(database_url, autocommit=True)
-
-        def step() -> None:
-            chosen = chance.sample(sources, k=5)
-            documents = [passage(s, str(chance.random()), "Hub", f"Own {s}") for s in chosen]
-            try:
-                merge(connection, documents, "busy")
-                delete(connection, chance.sample(sources, k=2), "busy")
-            except errors.UndefinedObject:
-                time.sleep(0.01)
-
-        return step
-
-    dropping = psycopg.connect(database_url, autocommit=True)
-
-    def dropper() -> None:
-        dropping.execute("SELECT sag.create_collection('busy')")
-        time.sleep(0.05)
-        dropping.execute("SELECT sag.drop_collection('busy')")
-
-    run_at_once([writer(1), writer(2), dropper], 3)
-    assert_counts_exact(postgresql)
-
-
-def test_retrieval_sees_each_document_whole_or_not_at_all(
-    postgresql: Connection, database_url: str
-) -> None:
-    sources = [f"source {no}" for no in range(6)]
-
-    def documents(version: int) -> list[Document]:
-        return [
-            passage(source, f"needle version{version}", "Acme Corporation", version=version)
-            for source in sources
-        ]
-
-    merge(postgresql, documents(0))
-    postgresql.commit()
-    writing = psycopg.connect(database_url, autocommit=True)
-    reading = psycopg.connect(database_url, autocommit=True)
-    versions = iter(range(1, 1_000_000))
-
-    def writer() -> None:
-        merge(writing, documents(next(versions)))
-        delete(writing, sources)
-
-    def reader() -> None:
-        rows = reading.execute(
-            "SELECT source, content, metadata FROM sag_retrieve('needle of Acme Corporation')"
-        ).fetchall()
-        assert len(rows) in (0, len(sources))
-        assert len({content for _, content, _ in rows}) <= 1
-        for _, content, metadata in rows:
-            assert content == f"needle version{metadata['version']}"
-        reading.execute("SELECT count(*) FROM sag_trace('needle of Acme Corporation')")
-
-    run_at_once([writer, reader], 2)
-    assert_counts_exact(postgresql)
