@@ -426,6 +426,12 @@ def test_newer_content_wins_whoever_comes_first(connection: Connection, first: s
     assert outcomes == (["added", "replaced"] if first == "old" else ["added", "superseded"])
     assert column(connection, "SELECT content FROM sag.chunk") == ["New."]
     assert_counts_exact(connection)
+    # One that came too late is not processed time and again.
+    connection.execute("SELECT sag.release_tasks(%s)", [slow])
+    assert take(connection, fast) == []
+    expected = ["added", "replaced"] if first == "old" else ["superseded", "added"]
+    assert [state for _, state in states(connection)] == expected
+    assert piece_count(connection) == 0
 
 
 def test_what_waits_already_is_adopted(connection: Connection) -> None:

@@ -27,6 +27,8 @@ __all__ = ["Failure", "Progress", "Report", "describe_usage", "ingest"]
 # States of a job in which there is, or will be, something to take.
 LIVE_STATES: Final = ("loading", "queued", "running")
 _POLL_SECONDS: Final = 1.0
+# At most one part in so many of the time goes into asking.
+_POLL_SHARE: Final = 50
 
 
 @dataclass(slots=True)
@@ -237,7 +239,7 @@ class _Meter:
         self.job: Job | None = None
         self._notify = notify
         self._progress = Progress()
-        self._asked_at = -_POLL_SECONDS
+        self._ask_at = 0.0
 
     def queued(self, queued: Queued) -> None:
         progress = self._progress
@@ -255,9 +257,11 @@ class _Meter:
         """Other workers may be at the same job, so the database is asked now and then."""
         progress = self._progress
         now = time.monotonic()
-        if self.job is not None and now - self._asked_at >= _POLL_SECONDS:
-            self._asked_at = now
+        if self.job is not None and now >= self._ask_at:
             status = self.job.status()
+            # Counting the tasks of a large job takes a while.
+            asked = time.monotonic()
+            self._ask_at = asked + max(_POLL_SECONDS, _POLL_SHARE * (asked - now))
             progress.documents = max((progress.total or 0) - status.live, 0)
             progress.chunks = status.chunk_count
             progress.failed = status.failed

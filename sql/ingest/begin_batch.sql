@@ -3,14 +3,6 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    -- A merge of a huge document takes minutes; one whose client has died must not hold its locks
-    -- that long.
-    BEGIN
-        PERFORM set_config('client_connection_check_interval', '5s', TRUE);
-    EXCEPTION WHEN invalid_parameter_value THEN
-        -- The server's system cannot tell.
-        NULL;
-    END;
     -- Gone with the transaction, so that nothing is left behind a transaction pooler.
     CREATE TEMPORARY TABLE sag_batch_document (
         document_no integer PRIMARY KEY,

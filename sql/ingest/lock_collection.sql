@@ -8,6 +8,14 @@ BEGIN
     -- Whoever changes what a collection holds takes this one lock before any other. Writers would
     -- meet at its totals and at its frequent entities anyway, each at another point of its way.
     PERFORM FROM sag.collection_statistic AS s WHERE s.collection_id = locked FOR UPDATE;
+    -- What follows can take minutes; a session whose client has died must not hold the collection
+    -- that long.
+    BEGIN
+        PERFORM set_config('client_connection_check_interval', '5s', TRUE);
+    EXCEPTION WHEN invalid_parameter_value THEN
+        -- The server's system cannot tell.
+        NULL;
+    END;
     RETURN locked;
 END
 $$;

@@ -9,6 +9,8 @@ CREATE OR REPLACE FUNCTION sag.merge_batch(collection text, worker bigint DEFAUL
 RETURNS TABLE (source text, state text, chunk_count integer)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
+-- As in sag.delete_documents().
+SET plan_cache_mode TO 'force_generic_plan'
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -28,7 +28,15 @@ BEGIN
         b.name COLLATE "C";
     ANALYZE pg_temp.sag_merge_link;
 
-    CREATE TEMPORARY TABLE sag_merge_entity ON COMMIT DROP AS
+    CREATE TEMPORARY TABLE sag_merge_entity (
+        normalized_name text NOT NULL,
+        entity_id bigint,
+        link_count integer NOT NULL,
+        name text NOT NULL,
+        embedding halfvec
+    ) ON COMMIT DROP;
+    -- Not CREATE TABLE AS, which is planned for this very collection whatever plan_cache_mode says.
+    INSERT INTO pg_temp.sag_merge_entity (normalized_name, entity_id, link_count, name, embedding)
     SELECT x.normalized_name, n.entity_id, x.link_count, x.name, x.embedding
     FROM (
         SELECT
