@@ -185,6 +185,31 @@ class Canceller(Writer):
                     self.connection.execute("SELECT sag_delete(%s)", [source])
 
 
+class Loader(Writer):
+    """Queues files that may be in the queue already, and thinks better of some."""
+
+    def change(self) -> None:
+        sources = self.some_sources()
+        job = value(self.connection, "SELECT sag.start_job('default', NULL, '{}')")
+        call(
+            self.connection,
+            "queue_documents",
+            collection="default",
+            job=job,
+            sources=sources,
+            titles=sources,
+            title_stated=[True] * len(sources),
+            markdown=[False] * len(sources),
+            metadata=["{}"] * len(sources),
+            content_hashes=[self._chance.choice([b"one", b"two"]) for _ in sources],
+            contents=sources,
+            character_counts=[len(source) for source in sources],
+            max_attempts=2,
+        )
+        after = self._chance.choice(["cancel_job", "retry_job", "seal_job"])
+        self.connection.execute(f"SELECT sag.{after}(%s)".encode(), [job])
+
+
 class Editor(Writer):
     """A person who gives aliases, and deletes documents in the same transaction."""
 
@@ -223,13 +248,46 @@ def test_counts_are_exact_at_all_times(
     postgresql.commit()
     sources = [f"source {no}" for no in range(12)]
     with sessions(database_url) as connect:
-        kinds = [Writer, Writer, Writer, QueueWorker, QueueWorker, Canceller]
+        kinds = [Writer, Writer, QueueWorker, QueueWorker, Canceller, Loader, Loader]
         writers = [kind(connect(), 10 * seed + no, sources) for no, kind in enumerate(kinds)]
         run_at_once([*(writer.change for writer in writers), observer(connect())], 4)
     assert_all_exact(postgresql)
     delete(postgresql, sources)
     assert column(postgresql, "SELECT name FROM sag.entity") == []
     assert column(postgresql, "SELECT name FROM sag.entity_alias") == []
+
+
+def test_nobody_waits_for_tasks_while_others_want_more_of_them(
+    postgresql: Connection, database_url: str
+) -> None:
+    """A transaction takes documents out of the queue one by one, in whatever order."""
+    postgresql.autocommit = True
+    postgresql.execute("SET lock_timeout = '5s'")
+    worker = value(postgresql, "SELECT sag.register_worker('test')")
+    for source in "abc":
+        postgresql.execute("SELECT sag_ingest(%s, 'some text')", [source])
+    taken = call(
+        postgresql,
+        "take_tasks",
+        worker=worker,
+        settings="{}",
+        only_collection=None,
+        only_job=None,
+        document_limit=5,
+        character_limit=1000,
+    )
+    task_ids = [row["task_id"] for row in taken]
+    assert len(task_ids) == 3
+    with psycopg.connect(database_url) as user:
+        assert value(user, "SELECT sag_delete('c')") is True
+        postgresql.execute("SELECT sag.settle_unchanged(%s, %s)", [worker, task_ids[1:]])
+        postgresql.execute("SELECT sag.release_tasks(%s)", [worker])
+        assert value(user, "SELECT sag_delete('a')") is True
+        user.rollback()
+    states = "SELECT state FROM sag.ingest_task ORDER BY task_id"
+    assert column(postgresql, states) == ["queued", "unchanged", "running"]
+    # What was left to the worker after all it gives back the next time.
+    assert value(postgresql, "SELECT sag.release_tasks(%s)", worker) == 1
 
 
 def test_people_who_give_aliases_do_not_deadlock_with_writers(

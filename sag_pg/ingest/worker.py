@@ -217,6 +217,8 @@ class Worker:
                         self._flush()
                     continue
                 self._flush()
+                # What somebody held while this worker was done with it, and then left to it.
+                self._give_back()
                 if is_done():
                     break
                 self._heartbeat.work.wait(_POLL_SECONDS)

@@ -6,22 +6,17 @@ DECLARE
     target bigint := sag.job_key(cancel_job.job);
     cancelled_ids bigint[];
 BEGIN
+    -- Only who holds the collection waits for tasks: a transaction that deletes several documents
+    -- holds theirs in any order.
+    PERFORM sag.lock_collection(c.name) FROM sag.collection AS c WHERE c.collection_id = target;
     -- The one job of a collection's SQL clients goes on with what comes after this.
     UPDATE sag.ingest_job AS j SET cancelled_at = now(), stopped = NULL
     WHERE j.collection_id = target AND j.job_id = cancel_job.job AND j.origin = 'command';
-    -- A worker that is merging one of them right now holds it: that one is in, and no longer live.
     WITH cancelled AS (
         UPDATE sag.ingest_task AS t
         SET state = 'cancelled', worker_id = NULL, finished_at = now()
-        FROM (
-            SELECT o.task_id
-            FROM sag.ingest_task AS o
-            WHERE o.collection_id = target AND o.job_id = cancel_job.job
-                AND o.state IN ('queued', 'running')
-            ORDER BY o.task_id
-            FOR UPDATE
-        ) AS held
-        WHERE t.collection_id = target AND t.task_id = held.task_id
+        WHERE t.collection_id = target AND t.job_id = cancel_job.job
+            AND t.state IN ('queued', 'running')
         RETURNING t.task_id
     )
     SELECT array_agg(c.task_id) INTO cancelled_ids FROM cancelled AS c;

@@ -9,9 +9,21 @@ AS $$
 #variable_conflict use_column
 DECLARE
     target bigint := sag.share_collection(queue_documents.collection);
+    live_ids bigint[];
     ids bigint[];
     outcomes text[];
 BEGIN
+    live_ids := ARRAY(
+        SELECT max(t.task_id)
+        FROM sag.ingest_task AS t
+        WHERE t.collection_id = target AND t.state IN ('queued', 'running')
+            AND t.source = ANY(queue_documents.sources)
+        GROUP BY t.source
+    );
+    IF cardinality(live_ids) > 0 THEN
+        -- As in sag.cancel_job().
+        PERFORM sag.lock_collection(queue_documents.collection);
+    END IF;
     WITH given AS MATERIALIZED (
         SELECT g.*, count(*) OVER (PARTITION BY g.source) = 1 AS is_single
         FROM unnest(
@@ -24,11 +36,10 @@ BEGIN
         )
     ),
     live AS MATERIALIZED (
-        SELECT t.source, max(t.task_id) AS task_id
+        SELECT t.source, t.task_id
         FROM sag.ingest_task AS t
-        WHERE t.collection_id = target AND t.state IN ('queued', 'running')
-            AND t.source = ANY(queue_documents.sources)
-        GROUP BY t.source
+        WHERE t.collection_id = target AND t.task_id = ANY(live_ids)
+            AND t.state IN ('queued', 'running')
     ),
     -- What is in the queue already is taken over with its text, even while a worker has it. Of a
     -- source that comes twice here, both are queued and the later wins.
@@ -38,18 +49,10 @@ BEGIN
             max_attempts = queue_documents.max_attempts,
             -- One that workers died of stays suspect, and gets some further tries.
             lapses = least(t.lapses, 2)
-        FROM (
-            SELECT o.task_id
-            FROM sag.ingest_task AS o
-            INNER JOIN live AS l ON l.task_id = o.task_id
-            INNER JOIN given AS g ON g.source = l.source AND g.is_single
-            WHERE o.collection_id = target AND o.content_hash = g.content_hash
-                AND o.state IN ('queued', 'running')
-            -- In order, so that the same ingest twice at once is no deadlock.
-            ORDER BY o.task_id
-            FOR UPDATE OF o
-        ) AS held
-        WHERE t.collection_id = target AND t.task_id = held.task_id
+        FROM live AS l
+        INNER JOIN given AS g ON g.source = l.source AND g.is_single
+        WHERE t.collection_id = target AND t.task_id = l.task_id
+            AND t.content_hash = g.content_hash AND t.state IN ('queued', 'running')
         RETURNING t.task_id, t.source
     ),
     placed AS MATERIALIZED (

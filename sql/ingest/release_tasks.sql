@@ -12,8 +12,9 @@ BEGIN
         FROM sag.ingest_task AS r
         WHERE r.worker_id = release_tasks.worker AND r.state = 'running'
             AND r.task_id <> ALL(release_tasks.keep)
-        ORDER BY r.collection_id, r.task_id
-        FOR UPDATE
+        -- What somebody else holds is being taken from the worker; should that come to nothing, the
+        -- worker releases it the next time.
+        FOR UPDATE SKIP LOCKED
     ) AS held
     WHERE t.collection_id = held.collection_id AND t.task_id = held.task_id;
     GET DIAGNOSTICS released = ROW_COUNT;

@@ -6,6 +6,8 @@ DECLARE
     target bigint := sag.job_key(retry_job.job);
     waiting integer;
 BEGIN
+    -- As in sag.cancel_job().
+    PERFORM sag.lock_collection(c.name) FROM sag.collection AS c WHERE c.collection_id = target;
     UPDATE sag.ingest_job AS j SET stopped = NULL, sealed_at = coalesce(j.sealed_at, now())
     WHERE j.collection_id = target AND j.job_id = retry_job.job;
     UPDATE sag.ingest_task AS t

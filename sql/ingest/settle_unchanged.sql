@@ -6,8 +6,15 @@ BEGIN
     WITH settled AS (
         UPDATE sag.ingest_task AS t
         SET state = 'unchanged', worker_id = NULL, finished_at = now()
-        WHERE t.task_id = ANY(settle_unchanged.tasks) AND t.state = 'running'
-            AND t.worker_id = settle_unchanged.worker
+        FROM (
+            SELECT r.collection_id, r.task_id
+            FROM sag.ingest_task AS r
+            WHERE r.task_id = ANY(settle_unchanged.tasks) AND r.state = 'running'
+                AND r.worker_id = settle_unchanged.worker
+            -- As in sag.release_tasks().
+            FOR UPDATE SKIP LOCKED
+        ) AS held
+        WHERE t.collection_id = held.collection_id AND t.task_id = held.task_id
         RETURNING t.collection_id, t.task_id
     ),
     without_failures AS (
