@@ -17,7 +17,8 @@ from psycopg.types.json import Jsonb
 
 from sag_pg import config, migrate
 from sag_pg.ingest.document import LoadFailure, SourceDocument
-from sag_pg.ingest.job import Report, ingest
+from sag_pg.ingest.job import ingest
+from sag_pg.ingest.report import Report
 from sag_pg.ingest.status import JobFailure, JobStatus, JobUsage
 from sag_pg.models.base import EmbeddingModel, Extractor
 from sag_pg.models.budget import Usage

@@ -16,8 +16,9 @@ from pgvector import HalfVector
 from sag_pg.client import Client
 from sag_pg.dataset import Dataset
 from sag_pg.errors import ConfigurationError, LoadError, ModelError
-from sag_pg.ingest.job import Progress, Report, ingest
+from sag_pg.ingest.job import Progress, ingest
 from sag_pg.ingest.loaders import load_paths
+from sag_pg.ingest.report import Report
 from sag_pg.models.base import EmbeddingModel, Extractor
 from sag_pg.models.budget import Usage
 from sag_pg.triples import Triples, passage_of

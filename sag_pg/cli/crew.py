@@ -1,16 +1,24 @@
-"""Further processes that work on the job of an ingest."""
+"""The run of an ingest, with further processes that work on its job."""
 
 import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from sag_pg.cli.application import Application, message
+from sag_pg.cli.application import Application, Connection, message
 from sag_pg.cli.processing import ProcessingOptions
+from sag_pg.cli.progress import ProgressLine
 from sag_pg.config import URL_VARIABLES
+from sag_pg.ingest import job
+from sag_pg.ingest.document import LoadFailure, SourceDocument
+from sag_pg.ingest.loaders import measure_paths
+from sag_pg.ingest.processing import Processing
+from sag_pg.ingest.report import Report
+from sag_pg.models.budget import Usage
 from sag_pg.models.settings import SETTINGS, ModelSettings
 
 # A worker that is told to end finishes what it has asked the models.
@@ -31,8 +39,54 @@ def share_budget(options: ProcessingOptions, processes: int) -> ProcessingOption
     )
 
 
+def run_ingest(
+    application: Application,
+    connection: Connection,
+    documents: Iterable[SourceDocument | LoadFailure],
+    *,
+    paths: Sequence[str],
+    collection: str,
+    options: ProcessingOptions,
+    processing: Processing,
+    usage: Usage,
+    workers: int,
+    max_attempts: int,
+) -> Report:
+    """Ingest documents in several processes, of which this is one, and show how far it is.
+
+    Args:
+        application: Knows the database.
+        connection: A connection to it.
+        documents: What to ingest.
+        paths: Where it is from, for its size.
+        collection: Name of an existing collection.
+        options: How documents are processed, with the budget of one process.
+        processing: The models that the options name.
+        usage: Counts what these are asked.
+        workers: Number of processes.
+        max_attempts: As in `sag_pg.ingest.job.ingest`.
+
+    Returns:
+        What was done by all of them.
+    """
+    with ProgressLine(measure_paths(paths)) as line:
+        return job.ingest(
+            connection,
+            documents,
+            collection=collection,
+            extractor=processing.extractor,
+            embedding_model=processing.embedding_model,
+            max_characters=processing.max_characters,
+            embed_entities=processing.embed_entities,
+            max_attempts=max_attempts,
+            usage=usage,
+            helpers=partial(_crew, application, options, workers - 1),
+            progress=line.show,
+        )
+
+
 @contextlib.contextmanager
-def crew(
+def _crew(
     application: Application, options: ProcessingOptions, count: int, job_id: int
 ) -> Iterator[None]:
     """Start workers on a job, and await their end.

@@ -25,7 +25,7 @@ from sag_pg.cli.progress import ProgressLine
 from sag_pg.client import Client
 from sag_pg.dataset import Dataset, load_dataset
 from sag_pg.errors import ConfigurationError
-from sag_pg.ingest.job import Report
+from sag_pg.ingest.report import Report
 from sag_pg.models.base import Extractor
 from sag_pg.models.budget import Usage
 from sag_pg.models.settings import ModelSettings

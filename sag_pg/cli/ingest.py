@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import asdict
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from sag_pg.cli.application import Application, message, pass_application
-from sag_pg.cli.crew import crew, share_budget
+from sag_pg.cli.crew import run_ingest, share_budget
+from sag_pg.cli.failures import MOST_SHOWN, show_failures
 from sag_pg.cli.options import collection_option, json_option, metadata_option
 from sag_pg.cli.processing import ProcessingOptions, processing_options
 from sag_pg.cli.progress import ProgressLine
@@ -19,8 +19,6 @@ from sag_pg.ingest.estimate import Estimate, estimate
 from sag_pg.ingest.loaders import SUPPORTED_SUFFIXES, load_paths, measure_paths
 from sag_pg.ingest.report import Report
 from sag_pg.models.budget import Usage
-
-_MOST_FAILURES: Final = 20
 
 text_search_option = click.option(
     "--text-search-configuration",
@@ -100,25 +98,24 @@ def ingest(
             _print_estimate(found, as_json)
             return
         Client(connection).create_collection(collection, text_search_configuration)
-        with ProgressLine(measure_paths(paths)) as line:
-            if queue_only:
+        if queue_only:
+            with ProgressLine(measure_paths(paths)) as line:
                 report = job.queue(
                     connection, documents, collection, loaded, max_attempts, line.show
                 )
-            else:
-                report = job.ingest(
-                    connection,
-                    documents,
-                    collection=collection,
-                    extractor=loaded.extractor,
-                    embedding_model=loaded.embedding_model,
-                    max_characters=loaded.max_characters,
-                    embed_entities=loaded.embed_entities,
-                    max_attempts=max_attempts,
-                    usage=usage,
-                    helpers=partial(crew, application, own, workers - 1),
-                    progress=line.show,
-                )
+        else:
+            report = run_ingest(
+                application,
+                connection,
+                documents,
+                paths=paths,
+                collection=collection,
+                options=own,
+                processing=loaded,
+                usage=usage,
+                workers=workers,
+                max_attempts=max_attempts,
+            )
     print_report(report, as_json)
     if report.failed or not (queue_only or report.complete):
         click.get_current_context().exit(1)
@@ -135,12 +132,7 @@ def print_report(report: Report, as_json: bool) -> None:
 
 def report_failures(report: Report) -> None:
     """Say on standard error what failed, why a job stopped, and what would be right."""
-    for failure in report.failures[:_MOST_FAILURES]:
-        message(f"Failed: {failure}")
-    if len(report.failures) > _MOST_FAILURES:
-        message(f"… and more: sag-pg jobs show {report.job_id} lists all.")
-    for hint in dict.fromkeys(failure.hint for failure in report.failures if failure.hint):
-        message(f"Hint: {hint}")
+    show_failures(report.failures, f"more: sag-pg jobs show {report.job_id} lists all.")
     if report.stopped is not None:
         message(f"Stopped: {report.stopped}")
         message(
@@ -157,5 +149,5 @@ def _print_estimate(found: Estimate, as_json: bool) -> None:
         click.echo(json.dumps(asdict(found), ensure_ascii=False))
     else:
         click.echo(found.summary())
-    for failure in found.failures[:_MOST_FAILURES]:
+    for failure in found.failures[:MOST_SHOWN]:
         message(f"Failed: {failure}")

@@ -21,7 +21,7 @@ class ProgressLine:
     """
 
     def __init__(self, total_bytes: int) -> None:
-        self._bar = _bar("Reading", total_bytes)
+        self._bar = progress_bar("Reading", total_bytes)
         self._is_working = False
         self._started = time.monotonic()
         self._done = 0
@@ -48,7 +48,7 @@ class ProgressLine:
 
     def _begin_work(self, total: int) -> None:
         self._bar.__exit__(None, None, None)
-        self._bar = _bar("Ingesting", total)
+        self._bar = progress_bar("Ingesting", total)
         self._bar.__enter__()
         self._is_working = True
         self._started = time.monotonic()
@@ -68,7 +68,13 @@ class ProgressLine:
         return text
 
 
-def _bar(label: str, length: int) -> Any:
+def progress_bar(label: str, length: int) -> Any:
+    """Make a bar on standard error, with percentage and time left where the length is known.
+
+    Args:
+        label: What is going on.
+        length: How much there is to do; 0 where it is not known.
+    """
     return click.progressbar(
         length=max(length, 1),
         label=label,

@@ -4,24 +4,22 @@ import json
 import sys
 import time
 from dataclasses import asdict
-from typing import Final
 
 import click
-from psycopg.errors import Diagnostic
 
 from sag_pg.cli.application import Application, message, pass_application
+from sag_pg.cli.failures import MOST_SHOWN, show_failures
 from sag_pg.cli.options import (
     EMBEDDING_VARIABLE,
     ingest_model_options,
     json_option,
     load_embedding,
 )
+from sag_pg.cli.session import open_client
 from sag_pg.models.budget import Usage
 from sag_pg.models.settings import ModelSettings
 from sag_pg.reembed import Progress, Report, cancel
 from sag_pg.reembed import reembed as run_reembed
-
-_MOST_FAILURES: Final = 20
 
 
 @click.command()
@@ -70,12 +68,11 @@ def reembed(
     model = load_embedding(embedding, settings, usage)
     if model is None:
         raise click.UsageError("There are no vectors without a model: name one with --embedding.")
-    with application.connect_ready() as connection:
-        connection.add_notice_handler(_show_notice)
-        with ProgressLine() as line:
-            report = run_reembed(
-                connection, model, usage=usage, progress=line.show, notify=line.tell
-            )
+    # Its notices count: pgvector says so where maintenance_work_mem is too small for an index.
+    with open_client(application, "default") as client, ProgressLine() as line:
+        report = run_reembed(
+            client.connection, model, usage=usage, progress=line.show, notify=line.tell
+        )
     _print(report, as_json)
     if not report.complete:
         click.get_current_context().exit(1)
@@ -117,24 +114,12 @@ class ProgressLine:
         message(text)
 
 
-def _show_notice(notice: Diagnostic) -> None:
-    # pgvector says so where maintenance_work_mem is too small for an index to be built fast.
-    message(f"{(notice.severity or 'Notice').capitalize()}: {notice.message_primary}")
-    if notice.message_hint is not None:
-        message(f"Hint: {notice.message_hint}")
-
-
 def _print(report: Report, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(report), ensure_ascii=False))
     else:
         click.echo(report.summary())
-    for failure in report.failures[:_MOST_FAILURES]:
-        message(f"Failed: {failure}")
-    if report.failed > _MOST_FAILURES:
-        message(f"… and {report.failed - _MOST_FAILURES} more.")
-    for hint in dict.fromkeys(failure.hint for failure in report.failures if failure.hint):
-        message(f"Hint: {hint}")
+    show_failures(report.failures, f"{report.failed - MOST_SHOWN} more.")
     if report.failed:
         message("Hint: The same command again tries those rows anew.")
     if report.stopped is not None:

@@ -2,21 +2,18 @@
 
 import json
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import click
 
 from sag_pg.cli.application import Application, message, pass_application
-from sag_pg.cli.crew import crew, share_budget
+from sag_pg.cli.crew import run_ingest, share_budget
 from sag_pg.cli.ingest import attempts_option, report_failures, text_search_option, workers_option
 from sag_pg.cli.options import collection_option, json_option, metadata_option
 from sag_pg.cli.processing import ProcessingOptions, processing_options
-from sag_pg.cli.progress import ProgressLine
 from sag_pg.client import Client
-from sag_pg.ingest import job
 from sag_pg.ingest.document import with_metadata
-from sag_pg.ingest.loaders import load_paths, measure_paths
+from sag_pg.ingest.loaders import load_paths
 from sag_pg.ingest.sync import Seen, check_deletion, delete_sources, missing_sources
 from sag_pg.models.budget import Usage
 
@@ -62,20 +59,18 @@ def sync(
             return
         loaded = own.load(connection, usage)
         client.create_collection(collection, text_search_configuration)
-        with ProgressLine(measure_paths([directory])) as line:
-            report = job.ingest(
-                connection,
-                documents,
-                collection=collection,
-                extractor=loaded.extractor,
-                embedding_model=loaded.embedding_model,
-                max_characters=loaded.max_characters,
-                embed_entities=loaded.embed_entities,
-                max_attempts=max_attempts,
-                usage=usage,
-                helpers=partial(crew, application, own, workers - 1),
-                progress=line.show,
-            )
+        report = run_ingest(
+            application,
+            connection,
+            documents,
+            paths=[directory],
+            collection=collection,
+            options=own,
+            processing=loaded,
+            usage=usage,
+            workers=workers,
+            max_attempts=max_attempts,
+        )
         # After the additions, so that what was only renamed costs no answer of a model again.
         deleted = []
         if not seen.unclear:

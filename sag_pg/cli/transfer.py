@@ -2,15 +2,14 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from sag_pg.cli.application import Application, message, pass_application
 from sag_pg.cli.layout import one_line
 from sag_pg.cli.options import collection_option, json_option
+from sag_pg.cli.progress import progress_bar
 from sag_pg.cli.session import open_client
 from sag_pg.transfer import Exported, Imported, export_collection, import_collection
 
@@ -32,7 +31,7 @@ def export(
     """
     with (
         open_client(application, collection) as client,
-        _bar("Exporting", 0) as bar,
+        progress_bar("Exporting", 0) as bar,
     ):
         exported = export_collection(
             client.connection,
@@ -72,7 +71,7 @@ def import_(
     """
     with (
         open_client(application, collection or "") as client,
-        _bar("Importing", 1) as bar,
+        progress_bar("Importing", 1) as bar,
     ):
 
         def show(documents: int, total: int) -> None:
@@ -89,17 +88,6 @@ def import_(
     _print(imported, as_json)
     if without_embeddings:
         message("They have no vectors: sag-pg reembed makes them.")
-
-
-def _bar(label: str, length: int) -> Any:
-    return click.progressbar(
-        length=length,
-        label=label,
-        file=sys.stderr,
-        show_eta=length > 0,
-        show_percent=length > 0,
-        item_show_func=lambda item: item,
-    )
 
 
 def _print(counts: Exported | Imported, as_json: bool) -> None:

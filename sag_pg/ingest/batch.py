@@ -66,6 +66,24 @@ class _Document:
     end: int
 
 
+def hold_embedding_space(
+    connection: psycopg.Connection[Any], collection: str, model: str, dimensions: int
+) -> None:
+    """Keep the database from changing its embedding model until the transaction ends.
+
+    Args:
+        connection: A connection in a transaction.
+        collection: The collection that is to get vectors, which is held too.
+        model: Name of the model that makes them.
+        dimensions: Their length.
+
+    Raises:
+        psycopg.Error: The database holds vectors of another model.
+    """
+    connection.execute("SELECT FROM sag.lock_collection(%s)", [collection])
+    connection.execute("SELECT FROM sag.check_embedding_space(%s, %s)", [model, dimensions])
+
+
 class Batch:
     """Documents with their chunks and entities, spooled to disk when there are many.
 

@@ -15,7 +15,7 @@ from sag_pg.errors import (
 )
 from sag_pg.ingest.chunking import Chunk
 from sag_pg.ingest.processing import Processing
-from sag_pg.ingest.stored_extraction import StoredExtractor, answer_key
+from sag_pg.ingest.stored_extraction import StoredExtractor
 from sag_pg.models.base import EmbeddingModel, Extraction, Passage
 
 # An embedding model that gives no vector for so many groups in a row is down.
@@ -121,22 +121,22 @@ class EventMaker:
         if not chunks:
             return []
         passages = [each.passage for each in chunks]
-        keys: Sequence[bytes | None]
+        keys: Sequence[bytes | None] = [None] * len(chunks)
         if self._stored is not None:
             shown = [
                 passage if each.title_stated else replace(passage, title="")
                 for passage, each in zip(passages, chunks, strict=True)
             ]
-            extractions = self._stored.extract(shown)
-            keys = [answer_key(self._stored.name, passage) for passage in shown]
+            answered = self._stored.extract(shown)
+            keys = [key for key, _ in answered]
+            extractions = [extraction for _, extraction in answered]
         else:
             extractions = self._processing.extractor.extract(passages)
-            keys = [None] * len(chunks)
         both = list(zip(passages, extractions, strict=True))
         names = list(self._names(extractions))
         embedded = self._embed(
             [
-                *(_event_text(passage, extraction) for passage, extraction in both),
+                *(event_text(passage, extraction) for passage, extraction in both),
                 # A chunk whose own text is its event needs no vector of its own.
                 *(
                     passage.titled_text if extraction.event_text is not None else None
@@ -251,7 +251,8 @@ def _failure(extraction: Extraction, embedded: Iterable[_Embedded]) -> ModelErro
     return None
 
 
-def _event_text(passage: Passage, extraction: Extraction) -> str:
+def event_text(passage: Passage, extraction: Extraction) -> str:
+    """Return what is embedded of an event: its statement, or the passage where there is none."""
     if extraction.event_text is None:
         return passage.titled_text
     return f"{_event_title(passage, extraction)}. {extraction.event_text}"

@@ -15,14 +15,12 @@ from sag_pg.errors import BudgetExhaustedError, EndpointDownError, SagError
 from sag_pg.ingest.document import LoadFailure, SourceDocument
 from sag_pg.ingest.processing import Processing
 from sag_pg.ingest.queue import Queue, Queued
-from sag_pg.ingest.report import Failure, Report, describe_usage, read_report, read_status
+from sag_pg.ingest.report import Report, read_report, read_status
 from sag_pg.ingest.session import Session
 from sag_pg.ingest.status import JobStatus
 from sag_pg.ingest.worker import Worked, Worker
 from sag_pg.models.base import EmbeddingModel, Extractor
 from sag_pg.models.budget import Usage
-
-__all__ = ["Failure", "Progress", "Report", "describe_usage", "ingest"]
 
 # States of a job in which there is, or will be, something to take.
 LIVE_STATES: Final = ("loading", "queued", "running")
@@ -126,12 +124,9 @@ def ingest(
                 except (BudgetExhaustedError, EndpointDownError) as error:
                     job.stop(" ".join(filter(None, (str(error), error.hint))))
             worker.maintain()
-        report = read_report(session, job.job_id)
+        return _timed_report(session, job, started)
     finally:
         session.close()
-    report.seconds = time.perf_counter() - started
-    report.database_seconds = session.seconds
-    return report
 
 
 def queue(
@@ -158,12 +153,9 @@ def queue(
                 documents
             )
             job.seal()
-        report = read_report(session, job.job_id)
+        return _timed_report(session, job, started)
     finally:
         session.close()
-    report.seconds = time.perf_counter() - started
-    report.database_seconds = session.seconds
-    return report
 
 
 def set_embedding_space(session: Session, model: EmbeddingModel | None) -> None:
@@ -230,6 +222,13 @@ class Job:
     def status(self) -> JobStatus:
         """The job's row of sag.job_status."""
         return read_status(self._session, self.job_id)
+
+
+def _timed_report(session: Session, job: Job, started: float) -> Report:
+    report = read_report(session, job.job_id)
+    report.seconds = time.perf_counter() - started
+    report.database_seconds = session.seconds
+    return report
 
 
 class _Meter:

@@ -61,14 +61,15 @@ class StoredExtractor:
         """The other one's."""
         return self._extractor.name
 
-    def extract(self, passages: Sequence[Passage]) -> list[Extraction]:
+    def extract(self, passages: Sequence[Passage]) -> list[tuple[bytes, Extraction]]:
         """Extract one event per passage; of equal passages one is asked for.
 
         Args:
             passages: Any number.
 
         Returns:
-            As many extractions, in the same order. Those with a `failure` are not stored.
+            As many extractions, in the same order, each with the key of its stored answer. Those
+            with a `failure` are not stored.
 
         Raises:
             ModelError: What ends the run. All answers that arrived are stored.
@@ -83,7 +84,7 @@ class StoredExtractor:
                 extractions |= self._ask({key: passage_of[key] for key in mine})
             elif not known:
                 time.sleep(_WAIT_SECONDS)
-        return [extractions[key] for key in keys]
+        return [(key, extractions[key]) for key in keys]
 
     def _ask(self, passage_of: Mapping[bytes, Passage]) -> dict[bytes, Extraction]:
         """Ask for claimed passages, and give back the claims to those that got no answer."""

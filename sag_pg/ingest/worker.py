@@ -24,7 +24,7 @@ from psycopg.types.json import Jsonb
 
 from sag_pg.database import explain_error, reopener
 from sag_pg.errors import LoadError, ModelError, SagError
-from sag_pg.ingest.batch import Batch, Merged
+from sag_pg.ingest.batch import Batch, Merged, hold_embedding_space
 from sag_pg.ingest.chunking import Chunk, chunk
 from sag_pg.ingest.events import Event, EventMaker, TitledChunk
 from sag_pg.ingest.heartbeat import Heartbeat
@@ -58,16 +58,12 @@ class Worked:
     Attributes:
         documents: Documents dealt with, whatever became of them.
         chunks: Chunks extracted and embedded.
-        characters: Length of the documents dealt with.
-        failed: Documents that failed, be it for now.
         failed_chunks: Chunks of other documents for which a model failed.
         tokens: Tokens used so far, of questions to models and of their answers.
     """
 
     documents: int = 0
     chunks: int = 0
-    characters: int = 0
-    failed: int = 0
     failed_chunks: int = 0
     tokens: int = 0
 
@@ -506,10 +502,7 @@ class Worker:
         def merge(connection: psycopg.Connection[Any]) -> list[Merged]:
             if model is not None:
                 # The database may have changed its model since this worker began.
-                connection.execute("SELECT FROM sag.lock_collection(%s)", [self._collection])
-                connection.execute(
-                    "SELECT FROM sag.check_embedding_space(%s, %s)", [model.name, model.dimensions]
-                )
+                hold_embedding_space(connection, self._collection, model.name, model.dimensions)
             return self._batch.merge(connection, self._collection, self.worker_id, only)
 
         merged = self._session.transact(merge)
@@ -521,14 +514,12 @@ class Worker:
             "SELECT FROM sag.fail_task(%s, %s, %s, %s)",
             [self.worker_id, task.task_id, clean(str(error)), error.hint],
         )
-        self.worked.failed += 1
         self._settle(task)
 
     def _settle(self, task: Task | None) -> None:
         if task is None or self._held.pop(task.task_id, None) is None:
             return
         self.worked.documents += 1
-        self.worked.characters += task.character_count
         self._notify(self.worked)
 
     def _record_usage(self, task: Task | None = None) -> None:

@@ -15,9 +15,9 @@ from sag_pg.errors import (
     EndpointRefusedError,
     ModelError,
 )
-from sag_pg.ingest.events import embed_accepted
+from sag_pg.ingest.events import embed_accepted, event_text
 from sag_pg.ingest.session import Session
-from sag_pg.models.base import EmbeddingModel, Passage
+from sag_pg.models.base import EmbeddingModel, Extraction, Passage
 from sag_pg.models.budget import Usage
 from sag_pg.reembed.patience import LOCKED, Patience, when_unlocked
 from sag_pg.reembed.report import Failure, Progress, Report
@@ -59,9 +59,9 @@ class _Row:
         """What the ingest would embed; None where there is nothing to embed."""
         if self.content is None:
             return None
-        if self.statement is not None:
-            return f"{self.event_title}. {self.statement}"
-        return Passage(self.title or "", self.content, tuple(self.heading_path or ())).titled_text
+        passage = Passage(self.title or "", self.content, tuple(self.heading_path or ()))
+        event = Extraction(event_title=self.event_title, event_text=self.statement)
+        return event_text(passage, event)
 
 
 class Run:

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb, set_json_dumps
 
 from sag_pg.database import explain_error
 from sag_pg.errors import LoadError
-from sag_pg.ingest.batch import Batch
+from sag_pg.ingest.batch import Batch, hold_embedding_space
 from sag_pg.ingest.session import Session
 from sag_pg.text import clean
 from sag_pg.transfer.lines import Lines, exact_json
@@ -260,8 +260,7 @@ class _Import:
     def _hold(self, connection: Connection) -> None:
         """Keep the database from changing its model until the transaction ends."""
         if self._space is not None:
-            connection.execute("SELECT FROM sag.lock_collection(%s)", [self._collection])
-            connection.execute("SELECT FROM sag.check_embedding_space(%s, %s)", self._space)
+            hold_embedding_space(connection, self._collection, *self._space)
 
     def _send(self, kind: str, *options: bool) -> int:
         """Hand the lines of a file to its function of the database, some at a time."""

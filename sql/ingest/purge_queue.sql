@@ -34,8 +34,6 @@ BEGIN
     )
     DELETE FROM sag.ingest_job AS j USING ended AS e
     WHERE j.collection_id = e.collection_id AND j.job_id = e.job_id;
-    -- One that comes back after so long registers anew.
-    DELETE FROM sag.ingest_worker AS w WHERE w.heartbeat_at < now() - interval '1 hour';
     DELETE FROM sag.model_answer AS a
     WHERE a.created_at < now() - purge_queue.age
         AND NOT EXISTS (
@@ -45,5 +43,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sag.purge_queue(interval) IS
-'Deletes what is left of tasks and jobs that ended some time ago, answers of models of that age '
-'that no chunk carries any more, and workers that died an hour ago.';
+'Deletes what is left of tasks and jobs that ended some time ago, and answers of models of that '
+'age that no chunk carries any more.';
