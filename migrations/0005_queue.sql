@@ -79,7 +79,7 @@ WHERE state = 'queued';
 CREATE INDEX ingest_task_running ON sag.ingest_task (worker_id, collection_id)
 WHERE state = 'running';
 CREATE INDEX ingest_task_live ON sag.ingest_task (source, collection_id)
-WHERE state IN ('queued', 'running');
+WHERE state IN ('queued', 'running', 'failed', 'incomplete');
 COMMENT ON TABLE sag.ingest_task IS
 'A document on its way into the collection, and what became of it. The view sag.task_status shows '
 'it with its worker and its failed chunks.';
@@ -110,7 +110,7 @@ COMMENT ON COLUMN sag.ingest_task.created_at IS 'When it was queued.';
 COMMENT ON INDEX sag.ingest_task_job IS 'Serves the counts of sag.job_status.';
 COMMENT ON INDEX sag.ingest_task_queued IS 'Serves the workers'' search for tasks.';
 COMMENT ON INDEX sag.ingest_task_running IS 'Serves the return of tasks whose worker died.';
-COMMENT ON INDEX sag.ingest_task_live IS 'Finds tasks that newer content supersedes.';
+COMMENT ON INDEX sag.ingest_task_live IS 'Finds tasks that newer content or a deletion supersedes.';
 
 CREATE TABLE sag.ingest_piece (
     collection_id bigint NOT NULL,
@@ -175,6 +175,9 @@ ALTER TABLE sag.model_answer
 ALTER COLUMN answer DROP NOT NULL,
 ADD COLUMN worker_id bigint,
 ADD CHECK (answer IS NOT NULL OR worker_id IS NOT NULL);
+CREATE INDEX model_answer_asked ON sag.model_answer (worker_id, collection_id)
+WHERE answer IS NULL;
+COMMENT ON INDEX sag.model_answer_asked IS 'Finds the questions of a worker that ends or died.';
 COMMENT ON TABLE sag.model_answer IS
 'What a model answered for passages. None is asked for twice: not after a restart, not for another '
 'document with the same passage. An answer goes with the last document that holds its passage.';

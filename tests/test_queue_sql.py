@@ -278,6 +278,28 @@ def test_a_source_that_changed_often_is_taken_once(connection: Connection) -> No
     assert job_status(connection, sql_job(connection))["superseded"] == 199
 
 
+def test_a_take_reads_no_more_of_a_long_queue_than_it_takes(connection: Connection) -> None:
+    """Be it right after the documents were queued, before ANALYZE has seen them."""
+    job, worker = start_job(connection), register(connection)
+    connection.execute("ALTER TABLE sag.ingest_task SET (autovacuum_enabled = off)")
+    connection.execute(
+        "INSERT INTO sag.ingest_task (collection_id, job_id, source, state)"
+        " SELECT sag.collection_key('default'), %s, s.state || n, s.state"
+        " FROM (VALUES ('added'), ('queued')) AS s (state), generate_series(1, 20000) AS n",
+        [job],
+    )
+    for _ in range(2):
+        with connection.transaction():
+            assert len(take(connection, worker, 64)) == 64
+            read = value(
+                connection,
+                "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables"
+                " WHERE relid = 'sag.ingest_task'::regclass",
+            )
+        assert read < 1000
+        connection.execute("ANALYZE sag.ingest_task")
+
+
 def test_release(connection: Connection) -> None:
     worker = register(connection)
     queued = ids(queue(connection, start_job(connection), *map(document, "abc")))

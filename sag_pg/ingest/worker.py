@@ -358,13 +358,19 @@ class Worker:
         unchanged = [task for task in without_hash if task.source in sources]
         if not unchanged:
             return tasks
-        self._session.call(
-            "SELECT FROM sag.settle_unchanged(%s, %s::bigint[])",
-            [self.worker_id, [task.task_id for task in unchanged]],
+        rows = self._session.call(
+            "SELECT task_id FROM sag.settle_unchanged(%s, %s, %s::bigint[], %s)",
+            [
+                self._collection,
+                self.worker_id,
+                [task.task_id for task in unchanged],
+                [task.content_hash for task in unchanged],
+            ],
         )
+        settled = {row[0] for row in rows}
         for task in unchanged:
-            self._settle(task)
-        settled = {task.task_id for task in unchanged}
+            if task.task_id in settled:
+                self._settle(task)
         return [task for task in tasks if task.task_id not in settled]
 
     def _groups(self, tasks: Iterable[Task]) -> Iterator[list[_Part]]:

@@ -23,6 +23,8 @@ BEGIN
         FROM sag.model_answer AS a
         WHERE a.collection_id = target AND a.answer_key = ANY(claim_answers.answer_keys)
             AND a.answer IS NULL AND a.worker_id <> claim_answers.worker
+        -- As in sag.reclaim_tasks().
+        OFFSET 0
     ) AS holder
     WHERE sag.worker_lapsed(holder.worker_id);
     IF lapsed IS NOT NULL THEN

@@ -4,20 +4,34 @@ LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+    target bigint := sag.job_key(job_failures.job);
 BEGIN
     RETURN QUERY
-    SELECT
-        t.source, f.ordinal, coalesce(f.attempts, t.attempts),
-        coalesce(f.error, t.error, 'unknown'), coalesce(f.hint, t.hint)
-    FROM sag.ingest_task AS t
-    LEFT JOIN sag.chunk_failure AS f
-        ON f.collection_id = t.collection_id AND f.task_id = t.task_id
-    WHERE t.job_id = job_failures.job
-        AND (t.state = 'failed' OR (
-            -- One that waits for another try has failed so far.
-            t.state IN ('incomplete', 'queued', 'running') AND f.ordinal IS NOT NULL
-        ))
-    ORDER BY t.task_id, f.ordinal
+    SELECT x.source, x.ordinal, x.attempts, x.message, x.hint
+    FROM (
+        SELECT
+            t.task_id, t.source, f.ordinal, coalesce(f.attempts, t.attempts) AS attempts,
+            coalesce(f.error, t.error, 'unknown') AS message, coalesce(f.hint, t.hint) AS hint
+        FROM sag.ingest_task AS t
+        LEFT JOIN sag.chunk_failure AS f
+            ON f.collection_id = t.collection_id AND f.task_id = t.task_id
+        WHERE t.collection_id = target AND t.job_id = job_failures.job AND t.state = 'failed'
+        UNION ALL
+        -- One that waits for another try has failed so far.
+        SELECT t.task_id, t.source, f.ordinal, f.attempts, f.error, f.hint
+        FROM sag.chunk_failure AS f
+        CROSS JOIN LATERAL (
+            SELECT o.task_id, o.source FROM sag.ingest_task AS o
+            WHERE o.collection_id = target AND o.task_id = f.task_id
+                AND o.job_id = job_failures.job
+                AND o.state IN ('incomplete', 'queued', 'running')
+            -- One by one, for without statistics all that waits would be looked at.
+            OFFSET 0
+        ) AS t
+        WHERE f.collection_id = target
+    ) AS x
+    ORDER BY x.task_id, x.ordinal
     LIMIT job_failures.row_limit;
 END
 $$;

@@ -1,40 +1,77 @@
 CREATE OR REPLACE VIEW sag.job_status AS
+-- All tasks are counted in one pass: one job may have most of them, and the planner takes each for
+-- such a one.
+WITH counted AS (
+    SELECT
+        t.collection_id,
+        t.job_id,
+        count(*) FILTER (WHERE t.state = 'queued' AND t.available_at <= now()) AS queued,
+        count(*) FILTER (WHERE t.state = 'running') AS running,
+        count(*) FILTER (WHERE t.state = 'queued' AND t.available_at > now()) AS waiting,
+        count(*) FILTER (WHERE t.state IN ('queued', 'running')) AS live,
+        count(*) FILTER (WHERE t.state = 'added') AS added,
+        count(*) FILTER (WHERE t.state = 'replaced') AS replaced,
+        count(*) FILTER (WHERE t.state = 'unchanged') AS unchanged,
+        count(*) FILTER (WHERE t.state = 'incomplete') AS incomplete,
+        count(*) FILTER (WHERE t.state = 'failed') AS failed,
+        count(*) FILTER (WHERE t.state = 'superseded') AS superseded,
+        count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+        sum(t.chunk_count)::bigint AS chunk_count,
+        max(t.finished_at) AS finished_at
+    FROM sag.ingest_task AS t
+    GROUP BY t.collection_id, t.job_id
+),
+
+failed_chunk AS (
+    SELECT
+        t.collection_id,
+        t.job_id,
+        count(*) AS failed_chunk_count
+    FROM sag.chunk_failure AS x
+    INNER JOIN sag.ingest_task AS t
+        ON x.collection_id = t.collection_id AND x.task_id = t.task_id
+    GROUP BY t.collection_id, t.job_id
+)
+
 SELECT
     c.name AS collection,
     j.job_id,
     j.origin,
     CASE
         WHEN j.cancelled_at IS NOT NULL THEN 'cancelled'
-        WHEN j.stopped IS NOT NULL THEN 'stopped'
+        -- Where it ended all the same, nothing is kept from the workers, nor will be.
+        WHEN j.stopped IS NOT NULL AND (
+            j.origin = 'sql' OR j.sealed_at IS NULL OR n.live > 0
+        ) THEN 'stopped'
         WHEN j.sealed_at IS NULL AND j.origin = 'command' AND sag.worker_lapsed(j.loader_id)
             THEN 'interrupted'
         WHEN j.sealed_at IS NULL AND j.origin = 'command' THEN 'loading'
         WHEN n.running > 0 THEN 'running'
-        WHEN n.queued + n.waiting > 0 THEN 'queued'
+        WHEN n.live > 0 THEN 'queued'
         WHEN j.origin = 'sql' THEN 'open'
         WHEN n.failed + n.incomplete > 0 THEN 'failed'
         ELSE 'finished'
     END AS state,
     j.started_at,
     CASE
-        WHEN n.queued + n.waiting + n.running = 0 AND j.origin = 'command'
+        WHEN coalesce(n.live, 0) = 0 AND j.origin = 'command'
             THEN greatest(n.finished_at, j.sealed_at, j.cancelled_at)
     END AS finished_at,
     j.stopped,
     j.settings,
     w.name AS loader,
-    n.queued,
-    n.running,
-    n.waiting,
-    n.added,
-    n.replaced,
-    n.unchanged + j.unchanged_count AS unchanged,
-    n.incomplete,
-    n.failed,
-    n.superseded,
-    n.cancelled,
-    n.chunk_count,
-    f.failed_chunk_count,
+    coalesce(n.queued, 0) AS queued,
+    coalesce(n.running, 0) AS running,
+    coalesce(n.waiting, 0) AS waiting,
+    coalesce(n.added, 0) AS added,
+    coalesce(n.replaced, 0) AS replaced,
+    coalesce(n.unchanged, 0) + j.unchanged_count AS unchanged,
+    coalesce(n.incomplete, 0) AS incomplete,
+    coalesce(n.failed, 0) AS failed,
+    coalesce(n.superseded, 0) AS superseded,
+    coalesce(n.cancelled, 0) AS cancelled,
+    coalesce(n.chunk_count, 0) AS chunk_count,
+    coalesce(f.failed_chunk_count, 0) AS failed_chunk_count,
     u.requests,
     u.prompt_tokens,
     u.completion_tokens,
@@ -42,32 +79,8 @@ SELECT
 FROM sag.ingest_job AS j
 INNER JOIN sag.collection AS c ON j.collection_id = c.collection_id
 LEFT JOIN sag.ingest_worker AS w ON j.loader_id = w.worker_id
-CROSS JOIN
-    LATERAL (
-        SELECT
-            count(*) FILTER (WHERE t.state = 'queued' AND t.available_at <= now()) AS queued,
-            count(*) FILTER (WHERE t.state = 'running') AS running,
-            count(*) FILTER (WHERE t.state = 'queued' AND t.available_at > now()) AS waiting,
-            count(*) FILTER (WHERE t.state = 'added') AS added,
-            count(*) FILTER (WHERE t.state = 'replaced') AS replaced,
-            count(*) FILTER (WHERE t.state = 'unchanged') AS unchanged,
-            count(*) FILTER (WHERE t.state = 'incomplete') AS incomplete,
-            count(*) FILTER (WHERE t.state = 'failed') AS failed,
-            count(*) FILTER (WHERE t.state = 'superseded') AS superseded,
-            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-            coalesce(sum(t.chunk_count), 0)::bigint AS chunk_count,
-            max(t.finished_at) AS finished_at
-        FROM sag.ingest_task AS t
-        WHERE t.collection_id = j.collection_id AND t.job_id = j.job_id
-    ) AS n
-CROSS JOIN
-    LATERAL (
-        SELECT count(*) AS failed_chunk_count
-        FROM sag.chunk_failure AS x
-        INNER JOIN sag.ingest_task AS t
-            ON x.collection_id = t.collection_id AND x.task_id = t.task_id
-        WHERE x.collection_id = j.collection_id AND t.job_id = j.job_id
-    ) AS f
+LEFT JOIN counted AS n ON j.collection_id = n.collection_id AND j.job_id = n.job_id
+LEFT JOIN failed_chunk AS f ON j.collection_id = f.collection_id AND j.job_id = f.job_id
 CROSS JOIN LATERAL (
     SELECT
         coalesce(sum(s.requests), 0)::bigint AS requests,

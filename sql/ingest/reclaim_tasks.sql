@@ -10,6 +10,8 @@ BEGIN
     SELECT array_agg(holder.worker_id) INTO lapsed
     FROM (
         SELECT DISTINCT t.worker_id FROM sag.ingest_task AS t WHERE t.state = 'running'
+        -- The question is asked once of each worker, not of each task.
+        OFFSET 0
     ) AS holder
     WHERE sag.worker_lapsed(holder.worker_id);
     IF lapsed IS NULL THEN

@@ -1,29 +1,51 @@
-CREATE OR REPLACE FUNCTION sag.settle_unchanged(worker bigint, tasks bigint[]) RETURNS void
+DO $$
+BEGIN
+    IF to_regprocedure('sag.settle_unchanged(bigint, bigint[])') IS NOT NULL THEN
+        DROP FUNCTION sag.settle_unchanged(bigint, bigint[]);
+    END IF;
+END
+$$;
+CREATE OR REPLACE FUNCTION sag.settle_unchanged(
+    collection text, worker bigint, tasks bigint[], content_hashes bytea[]
+) RETURNS TABLE (task_id bigint)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
+#variable_conflict use_column
+DECLARE
+    -- As a merge does, so that nobody replaces a document that is being confirmed.
+    target bigint := sag.lock_collection(settle_unchanged.collection);
+    asked record;
+    confirmed text;
 BEGIN
-    WITH settled AS (
+    FOR asked IN
+        SELECT u.task_id, u.content_hash
+        FROM unnest(settle_unchanged.tasks, settle_unchanged.content_hashes)
+            AS u (task_id, content_hash)
+    LOOP
+        SELECT t.source INTO confirmed
+        FROM sag.ingest_task AS t
+        WHERE t.collection_id = target AND t.task_id = asked.task_id
+            AND t.worker_id = settle_unchanged.worker AND t.state = 'running'
+        FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN confirmed IS NULL;
+        -- An older task that comes late cannot undo what a newer one has confirmed.
+        UPDATE sag.document AS d SET task_id = greatest(d.task_id, asked.task_id)
+        WHERE d.collection_id = target AND d.source = confirmed
+            AND d.content_hash = asked.content_hash;
+        CONTINUE WHEN NOT FOUND;
         UPDATE sag.ingest_task AS t
-        SET state = 'unchanged', worker_id = NULL, finished_at = now()
-        FROM (
-            SELECT r.collection_id, r.task_id
-            FROM sag.ingest_task AS r
-            WHERE r.task_id = ANY(settle_unchanged.tasks) AND r.state = 'running'
-                AND r.worker_id = settle_unchanged.worker
-            -- As in sag.release_tasks().
-            FOR UPDATE SKIP LOCKED
-        ) AS held
-        WHERE t.collection_id = held.collection_id AND t.task_id = held.task_id
-        RETURNING t.collection_id, t.task_id
-    ),
-    without_failures AS (
-        DELETE FROM sag.chunk_failure AS f USING settled AS s
-        WHERE f.collection_id = s.collection_id AND f.task_id = s.task_id
-    )
-    DELETE FROM sag.ingest_piece AS p USING settled AS s
-    WHERE p.collection_id = s.collection_id AND p.task_id = s.task_id;
+        SET state = 'unchanged', worker_id = NULL, finished_at = now(), error = NULL, hint = NULL
+        WHERE t.collection_id = target AND t.task_id = asked.task_id;
+        DELETE FROM sag.chunk_failure AS f
+        WHERE f.collection_id = target AND f.task_id = asked.task_id;
+        DELETE FROM sag.ingest_piece AS p
+        WHERE p.collection_id = target AND p.task_id = asked.task_id;
+        task_id := asked.task_id;
+        RETURN NEXT;
+    END LOOP;
 END
 $$;
-COMMENT ON FUNCTION sag.settle_unchanged(bigint, bigint[]) IS
-'Says that documents are in the collection already as they are.';
+COMMENT ON FUNCTION sag.settle_unchanged(text, bigint, bigint[], bytea[]) IS
+'Settles those of a worker''s tasks whose content, by hash, is in the collection as it is, and '
+'returns them. The others are still to be ingested.';

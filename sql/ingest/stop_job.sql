@@ -2,8 +2,11 @@ CREATE OR REPLACE FUNCTION sag.stop_job(job bigint, reason text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    target bigint := sag.job_key(stop_job.job);
 BEGIN
-    UPDATE sag.ingest_job AS j SET stopped = stop_job.reason WHERE j.job_id = stop_job.job;
+    UPDATE sag.ingest_job AS j SET stopped = coalesce(stop_job.reason, 'It was stopped.')
+    WHERE j.collection_id = target AND j.job_id = stop_job.job;
 END
 $$;
 COMMENT ON FUNCTION sag.stop_job(bigint, text) IS

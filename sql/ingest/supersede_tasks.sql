@@ -3,22 +3,20 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    superseded_ids bigint[];
-BEGIN
-    WITH superseded AS (
-        UPDATE sag.ingest_task AS t
-        SET state = 'superseded', worker_id = NULL, finished_at = now()
+    superseded bigint[] := ARRAY(
+        SELECT t.task_id
+        FROM sag.ingest_task AS t
         WHERE t.collection_id = target AND t.source = supersede_tasks.source
-            AND t.state IN ('queued', 'running')
-        RETURNING t.task_id
-    )
-    SELECT array_agg(s.task_id) INTO superseded_ids FROM superseded AS s;
-    DELETE FROM sag.ingest_piece AS p
-    WHERE p.collection_id = target AND p.task_id = ANY(superseded_ids);
-    DELETE FROM sag.chunk_failure AS f
-    WHERE f.collection_id = target AND f.task_id = ANY(superseded_ids);
-    RETURN coalesce(cardinality(superseded_ids), 0);
+            -- What failed keeps its text for a retry; it goes as well.
+            AND t.state IN ('queued', 'running', 'failed', 'incomplete')
+        ORDER BY t.task_id
+        FOR UPDATE
+    );
+BEGIN
+    PERFORM sag.discard_tasks(target, superseded, 'superseded');
+    RETURN cardinality(superseded);
 END
 $$;
 COMMENT ON FUNCTION sag.supersede_tasks(bigint, text) IS
-'Takes a source out of the queue, whoever has it. Returns the number of its tasks.';
+'Takes a source out of the queue, whoever has it, and what failed of it out of the reach of '
+'sag.retry_job(). Returns the number of its tasks.';

@@ -12,8 +12,13 @@ BEGIN
     SELECT d.source
     FROM unnest(unchanged_sources.sources, unchanged_sources.content_hashes)
         AS g (source, content_hash)
-    INNER JOIN sag.document AS d
-        ON d.collection_id = target AND d.source = g.source AND d.content_hash = g.content_hash;
+    CROSS JOIN LATERAL (
+        SELECT o.source FROM sag.document AS o
+        WHERE o.collection_id = target AND o.source = g.source
+            AND o.content_hash = g.content_hash
+        -- One by one, whatever the planner thinks of a table that grew since ANALYZE.
+        OFFSET 0
+    ) AS d;
 END
 $$;
 COMMENT ON FUNCTION sag.unchanged_sources(text, text[], bytea[]) IS
