@@ -300,6 +300,7 @@ def test_many_at_once_find_the_form_together(server: ModelServer) -> None:
             await endpoint.aclose()
 
     server.flavour = "plain"
+    server.delay = 0.1
     assert asyncio.run(run()) == [ENTITIES] * 20
     # One finds it out, and the others know it.
     assert server.count() == 3 + 19

@@ -550,11 +550,13 @@ def test_processes_share_a_job_and_one_of_them_dies(
     commands: Commands, connection: Connection
 ) -> None:
     path = write_documents(commands.directory / "documents.jsonl", 400, chunks=1)
-    commands.server.delay = 0.1
+    # Slow until all are there.
+    commands.server.delay = 1.0
     standing = commands.work()
     ingest = commands.ingest(path, "--workers", "4")
-    commands.await_that(lambda: commands.server.count("extraction") > 100, standing, ingest)
     commands.await_that(lambda: len(worker_names(connection)) == 5, standing, ingest)
+    commands.server.delay = 0.1
+    commands.await_that(lambda: commands.server.count("extraction") > 100, standing, ingest)
     helpers = psutil.Process(ingest.pid).children()
     assert len(helpers) == 3
     taken = "SELECT count(DISTINCT worker_id) FROM sag.ingest_task WHERE worker_id IS NOT NULL"
@@ -577,9 +579,10 @@ def test_an_interrupted_ingest_ends_its_helpers_and_goes_on_later(
     commands: Commands, connection: Connection, to_all: bool
 ) -> None:
     path = write_documents(commands.directory / "documents.jsonl", 300, chunks=1)
-    commands.server.delay = 0.1
+    commands.server.delay = 1.0
     ingest = commands.ingest(path, "--workers", "3")
     commands.await_that(lambda: len(worker_names(connection)) == 3, ingest)
+    commands.server.delay = 0.1
     commands.await_that(lambda: commands.server.count("extraction") > 50, ingest)
     helpers = psutil.Process(ingest.pid).children()
     assert len(helpers) == 2
@@ -639,7 +642,7 @@ def test_workers_that_meet_at_hub_entities_do_not_deadlock(
 def test_workers_that_meet_at_a_passage_ask_for_it_once(
     commands: Commands, connection: Connection
 ) -> None:
-    commands.server.delay = 0.1
+    commands.server.delay = 1.0
     for number in range(192):
         connection.execute(
             "SELECT sag_ingest(%s, %s)", [f"d{number}", f"Plant{number % 64} stands in Oslo."]
