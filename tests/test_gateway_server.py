@@ -210,7 +210,7 @@ def test_half_a_message_holds_nobody_up(gateway: RunningGateway) -> None:
 
 def test_who_is_slow_to_log_in_is_dropped() -> None:
     with (
-        RunningGateway(limits=Limits(authentication_seconds=1.5)) as gateway,
+        RunningGateway(limits=Limits(authentication_seconds=4)) as gateway,
         captured_log() as lines,
         gateway.socket() as silent,
         gateway.socket() as slow,
@@ -923,8 +923,8 @@ def test_a_frozen_database_lets_clients_in(database_url: str) -> None:
             started = time.monotonic()
             for _ in range(3):
                 psycopg.connect(**where, password=password).close()
-            # To log in has 10 s.
-            assert time.monotonic() - started < 5
+            # One that waited for the database would have taken 10 s.
+            assert time.monotonic() - started < 10
             # The connection is given up, and over a new one the database answers.
             invoke(database_url, "gateway", "rotate")
             new = password_of(database_url)
