@@ -25,7 +25,10 @@ from sag_pg.ingest import worker
 from sag_pg.ingest.document import SourceDocument, text_document
 from sag_pg.ingest.job import Progress, Report, ingest
 from sag_pg.ingest.loaders import load_paths
+from sag_pg.ingest.processing import Processing
+from sag_pg.ingest.session import Session
 from sag_pg.models.base import EmbeddingModel, ExtractedEntity, Extraction, Passage, Vector
+from sag_pg.models.budget import Usage
 from sag_pg.models.local_extraction import load_extractor
 
 
@@ -240,6 +243,52 @@ def test_what_a_slow_model_made_is_merged_soon(
         run(connection, [document(f"d{no}", "Paris.") for no in range(200)], progress=look)
     # Far less than a full batch, and each time all documents of a group.
     assert set(merged) == {0, 64, 128, 192, 200}
+
+
+def test_progress_shows_what_others_do(
+    connection: psycopg.Connection[Any], database_url: str
+) -> None:
+    """Another worker has all documents: how far it is shows meanwhile, and in the end all of it."""
+    begun, waited_for = threading.Event(), threading.Event()
+    patience = 30.0
+
+    class Extractor(CountingExtractor):
+        def extract(self, passages: Sequence[Passage]) -> list[Extraction]:
+            begun.set()
+            assert waited_for.wait(patience)
+            return super().extract(passages)
+
+    processing = Processing(Extractor(), None, 1200)
+    failures: list[BaseException] = []
+
+    def help_out() -> None:
+        try:
+            with (
+                migrate.connect_migrated(config.resolve(database_url, None)) as other,
+                worker.Worker(Session(other), processing, Usage()) as helper,
+            ):
+                helper.work(is_done=lambda: True)
+        except BaseException as error:
+            failures.append(error)
+
+    helper = threading.Thread(target=help_out)
+    done: list[int] = []
+
+    def look(progress: Progress) -> None:
+        if progress.is_queueing:
+            return
+        done.append(progress.documents)
+        if len(done) == 1:
+            helper.start()
+            assert begun.wait(patience)
+        else:
+            waited_for.set()
+
+    report = run(connection, [document(f"d{no}", "Paris.") for no in range(5)], progress=look)
+    helper.join(patience)
+    assert failures == []
+    assert report.added == 5
+    assert (done[0], done[-1]) == (0, 5)
 
 
 def test_documents_share_calls_of_the_extractor(connection: psycopg.Connection[Any]) -> None:

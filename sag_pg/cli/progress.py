@@ -82,4 +82,6 @@ def progress_bar(label: str, length: int) -> Any:
         show_eta=length > 0,
         show_percent=length > 0,
         item_show_func=lambda item: item,
+        # What is said of it may change while no step is done: a slow model's chunks and tokens.
+        update_min_steps=0,
     )

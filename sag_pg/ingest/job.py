@@ -91,7 +91,7 @@ def ingest(
             seconds and more, before it counts as incomplete.
         usage: What the models count their requests and tokens with; None where they count none.
         helpers: Given the job's key, makes what starts further workers on it and awaits their end.
-        progress: Called whenever something got done.
+        progress: Called whenever something got done, and while others' work is awaited.
 
     Returns:
         What was done.
@@ -123,6 +123,7 @@ def ingest(
                     worker.work(job_id=job.job_id, is_done=lambda: not job.is_live())
                 except (BudgetExhaustedError, EndpointDownError) as error:
                     job.stop(" ".join(filter(None, (str(error), error.hint))))
+            meter.end(worker.worked)
             worker.maintain()
         return _timed_report(session, job, started)
     finally:
@@ -251,6 +252,11 @@ class _Meter:
         self._progress.is_queueing = False
         self._progress.documents = 0
         self._notify(self._progress)
+
+    def end(self, worked: Worked) -> None:
+        """Show what the others did last, too."""
+        self._ask_at = 0.0
+        self.worked(worked)
 
     def worked(self, worked: Worked) -> None:
         """Other workers may be at the same job, so the database is asked now and then."""

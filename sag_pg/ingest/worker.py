@@ -122,7 +122,8 @@ class Worker:
         processing: How documents are processed. Only tasks of jobs with the same settings are
             taken, and those that SQL clients queued.
         usage: What the models count their requests and tokens with.
-        progress: Called whenever something got done.
+        progress: Called whenever something got done, and about once a second while there is nothing
+            to take.
 
     Attributes:
         worker_id: Key of the worker.
@@ -217,6 +218,8 @@ class Worker:
                 self._give_back()
                 if is_done():
                     break
+                # Others may have got something done.
+                self._notify(self.worked)
                 self._heartbeat.work.wait(_POLL_SECONDS)
             self._abandon()
             self._flush()
