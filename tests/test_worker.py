@@ -714,7 +714,12 @@ def test_jobs(cli: Cli, connection: Connection, tmp_path: Path) -> None:
     assert (listed[0]["job_id"], listed[0]["state"]) == (job["job_id"], "failed")
     assert json.loads(cli("jobs", "-c", "nowhere", "--json").stdout) == []
     shown = cli("jobs", "show", str(job["job_id"])).stdout
-    for part in ("test-chat", "test-embedding", "chunk 0 (1 attempts)", "openai:test-chat"):
+    for part in (
+        "test-chat",
+        "test-embedding",
+        "txt: chunk 0: The model test-chat",
+        "openai:test-chat",
+    ):
         assert part in shown
     facts = json.loads(cli("jobs", "show", str(job["job_id"]), "--json").stdout)
     assert (facts["failed_chunk_count"], len(facts["failures"])) == (1, 1)
@@ -734,6 +739,25 @@ def test_jobs(cli: Cli, connection: Connection, tmp_path: Path) -> None:
     cancelled = cli("jobs", "cancel", str(job["job_id"]))
     assert f"Cancelled 2 documents of job {job['job_id']}" in cancelled.stderr
     assert latest_job(connection)["state"] == "cancelled"
+
+
+def test_failures_are_told_once_and_counted(
+    cli: Cli, connection: Connection, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    write_files(files, {f"{number:02}.txt": "" for number in range(23)} | {"a.txt": "In Oslo."})
+    estimated = cli.ingest("ingest", str(files), "--estimate").stderr
+    assert (estimated.count("Failed: "), "3 more" in estimated) == (20, True)
+    said = cli.ingest("ingest", str(files), code=1).stderr
+    job = str(latest_job(connection)["job_id"])
+    assert f"3 more: sag-pg jobs show {job} --failures 23\n" in said
+    shown = cli("jobs", "show", job)
+    assert shown.stdout.count("00.txt") == 1
+    assert "more: --failures N" in shown.stdout
+    assert shown.stdout.count("A document needs some text.") == 1
+    shown = cli("jobs", "show", job, "--failures", "23")
+    assert shown.stdout.count("the file is empty") == 23
+    assert "more" not in shown.stdout
 
 
 @pytest.mark.parametrize("command", ["show", "retry", "cancel"])

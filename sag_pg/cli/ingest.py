@@ -132,7 +132,11 @@ def print_report(report: Report, as_json: bool) -> None:
 
 def report_failures(report: Report) -> None:
     """Say on standard error what failed, why a job stopped, and what would be right."""
-    show_failures(report.failures, f"more: sag-pg jobs show {report.job_id} lists all.")
+    count = report.failed + report.failed_chunks
+    show_failures(
+        report.failures,
+        f"{count - MOST_SHOWN} more: sag-pg jobs show {report.job_id} --failures {count}",
+    )
     if report.stopped is not None:
         message(f"Stopped: {report.stopped}")
         message(
@@ -149,5 +153,4 @@ def _print_estimate(found: Estimate, as_json: bool) -> None:
         click.echo(json.dumps(asdict(found), ensure_ascii=False))
     else:
         click.echo(found.summary())
-    for failure in found.failures[:MOST_SHOWN]:
-        message(f"Failed: {failure}")
+    show_failures(found.failures, f"{found.failed - MOST_SHOWN} more.")

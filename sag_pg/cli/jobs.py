@@ -13,6 +13,7 @@ from sag_pg.cli.options import json_option
 from sag_pg.cli.session import open_client
 from sag_pg.client import Client
 from sag_pg.errors import SagError
+from sag_pg.ingest.report import as_failure
 from sag_pg.ingest.status import JobStatus
 
 job_argument = click.argument("job_id", metavar="JOB", type=click.IntRange(min=1))
@@ -64,7 +65,9 @@ def show(application: Application, job_id: int, failures: int, as_json: bool) ->
     """Show how far JOB is, what failed and why, and what the models were asked."""
     with open_client(application, "default") as client:
         job = _find(client, job_id)
-        failed = client.job_failures(job_id, failures)
+        # One more says whether there are more.
+        listed = client.job_failures(job_id, failures + 1)
+        failed, has_more = listed[:failures], len(listed) > failures
         usage = client.job_usage(job_id)
     if as_json:
         facts: dict[str, Any] = dataclasses.asdict(job)
@@ -79,7 +82,11 @@ def show(application: Application, job_id: int, failures: int, as_json: bool) ->
         ("started", _time(job.started_at)),
         ("finished", _time(job.finished_at) if job.finished_at is not None else "not yet"),
         ("documents", _counts(job)),
-        ("chunks", f"{job.chunk_count}, models failed for {job.failed_chunk_count}"),
+        (
+            "chunks",
+            str(job.chunk_count)
+            + (f", models failed for {job.failed_chunk_count}" if job.failed_chunk_count else ""),
+        ),
     ]
     if job.settings is not None:
         lines.append(
@@ -95,14 +102,14 @@ def show(application: Application, job_id: int, failures: int, as_json: bool) ->
         for each in usage
     ]
     for failure in failed:
-        chunk = f", chunk {failure.ordinal}" if failure.ordinal is not None else ""
-        lines.append(
-            (
-                "failed",
-                f"{one_line(failure.source)}{chunk} ({failure.attempts} attempts):"
-                f" {one_line(failure.message)}",
-            )
-        )
+        tries = f" ({failure.attempts} attempts)" if failure.attempts > 1 else ""
+        lines.append(("failed", one_line(str(as_failure(failure))) + tries))
+    if has_more:
+        lines.append(("failed", "… and more: --failures N lists N of them"))
+    lines += [
+        ("hint", one_line(hint))
+        for hint in dict.fromkeys(failure.hint for failure in failed if failure.hint)
+    ]
     for label, text in lines:
         click.echo(f"{label:<11} {text}")
 

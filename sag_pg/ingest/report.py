@@ -144,7 +144,7 @@ def read_report(session: Session, job_id: int) -> Report:
         waiting=status.live,
         chunks=status.chunk_count,
         failed_chunks=status.failed_chunk_count,
-        failures=[_failure(JobFailure(*row)) for row in rows],
+        failures=[as_failure(JobFailure(*row)) for row in rows],
         stopped=status.stopped,
         usage=ModelUsage(
             status.requests,
@@ -165,7 +165,8 @@ def read_status(session: Session, job_id: int) -> JobStatus:
     return JobStatus(*row)
 
 
-def _failure(failure: JobFailure) -> Failure:
+def as_failure(failure: JobFailure) -> Failure:
+    """Return a failure as it is told to people."""
     message = failure.message
     if failure.ordinal is not None:
         message = f"chunk {failure.ordinal}: {message}"
