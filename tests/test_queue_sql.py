@@ -714,6 +714,19 @@ def test_cancel(connect: Connect, connection: Connection) -> None:
     assert value(connection, "SELECT sag.retry_job(%s)", job) == 0
 
 
+def test_a_job_that_has_ended_is_not_cancelled(connection: Connection) -> None:
+    worker = register(connection)
+    job = start_job(connection)
+    (task_id,) = ids(queue(connection, job, document("a")))
+    connection.execute("SELECT sag.seal_job(%s)", [job])
+    take(connection, worker)
+    merge(connection, [replace(document("a"), task_id=task_id)], worker=worker)
+    before = job_status(connection, job)
+    assert before["state"] == "finished"
+    assert value(connection, "SELECT sag.cancel_job(%s)", job) == 0
+    assert job_status(connection, job) == before
+
+
 def test_the_job_of_sql_clients_goes_on_after_a_cancel(connection: Connection) -> None:
     connection.execute("SELECT sag_ingest('a', 'Text.')")
     assert value(connection, "SELECT sag.cancel_job(%s)", sql_job(connection)) == 1

@@ -9,9 +9,19 @@ BEGIN
     -- Only who holds the collection waits for tasks: a transaction that deletes several documents
     -- holds theirs in any order.
     PERFORM sag.lock_collection(c.name) FROM sag.collection AS c WHERE c.collection_id = target;
-    -- The one job of a collection's SQL clients goes on with what comes after this.
+    -- The one job of a collection's SQL clients goes on with what comes after this. One that has
+    -- ended stays what it is.
     UPDATE sag.ingest_job AS j SET cancelled_at = now(), stopped = NULL
-    WHERE j.collection_id = target AND j.job_id = cancel_job.job AND j.origin = 'command';
+    WHERE j.collection_id = target AND j.job_id = cancel_job.job AND j.origin = 'command'
+        AND j.cancelled_at IS NULL
+        AND (
+            j.sealed_at IS NULL
+            OR EXISTS (
+                SELECT FROM sag.ingest_task AS t
+                WHERE t.collection_id = target AND t.job_id = cancel_job.job
+                    AND t.state IN ('queued', 'running')
+            )
+        );
     cancelled := ARRAY(
         SELECT t.task_id
         FROM sag.ingest_task AS t
@@ -24,5 +34,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sag.cancel_job(bigint) IS
-'Gives up what is left of a job; what is in the collection stays. Returns the number of documents '
-'given up.';
+'Gives up what is left of a job; what is in the collection stays, and so does a job that has '
+'ended. Returns the number of documents given up.';
