@@ -986,7 +986,7 @@ def test_what_sag_ingest_keeps_of_a_document(connection: Connection) -> None:
     ("arguments", "sqlstate", "message", "hint"),
     [
         ("'', 'Text.'", "22023", "the source is 0 bytes long", "2000 bytes"),
-        ("NULL, 'Text.'", "22023", "the source is NULL bytes long", "2000 bytes"),
+        ("NULL, 'Text.'", "22023", "the source is NULL", "2000 bytes"),
         ("repeat('ä', 1001), 'Text.'", "22023", "the source is 2002 bytes long", "2000 bytes"),
         ("'a', E' \\n\\t'", "22023", "the content of 'a' is empty", "sag_delete"),
         ("'a', NULL", "22023", "the content of 'a' is empty", "sag_delete"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
+from corpus import column
 from gateway_process import GatewayProcess
 from model_server import ModelServer
 
@@ -84,6 +85,11 @@ def test_trigger_example(database_url: str) -> None:
         assert done.exit_code == 0, done.output
         texts = connection.execute("SELECT source, title, content FROM sag_retrieve('note')")
         assert texts.fetchall() == [("note/2", "", "A changed note.")]
+        # Under another key it is another document.
+        connection.execute("UPDATE note SET id = 3 WHERE id = 2")
+        assert column(connection, "SELECT source FROM sag.document") == []
+        queued = "SELECT source FROM sag.ingest_task WHERE state = 'queued'"
+        assert column(connection, queued) == ["note/3"]
 
 
 def test_python_example(demo_url: str) -> None:

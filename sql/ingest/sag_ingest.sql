@@ -10,8 +10,8 @@ DECLARE
     queued bigint;
 BEGIN
     IF coalesce(octet_length(sag_ingest.source), 0) NOT BETWEEN 1 AND 2000 THEN
-        RAISE EXCEPTION 'the source is % bytes long',
-            coalesce(octet_length(sag_ingest.source)::text, 'NULL')
+        RAISE EXCEPTION 'the source is %',
+            coalesce(octet_length(sag_ingest.source) || ' bytes long', 'NULL')
         USING ERRCODE = 'invalid_parameter_value',
         HINT = 'Give a key of 1 to 2000 bytes that is unique in the collection, such as an id.';
     END IF;
