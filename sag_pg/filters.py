@@ -422,6 +422,10 @@ def _value(node: exp.Expr) -> _Value:
             " as a value",
             "Nothing is equal to NULL, nor unequal. Ask by IS NULL or IS NOT NULL.",
         )
+    if isinstance(value, exp.Column) and len(value.parts) == 1:
+        text = _cut(exp.Literal.string(value.name).sql("postgres"))
+        hint = f"Text stands in single quotes: {text}. A column is compared with values only."
+        _refuse(value, " where a value is wanted", hint)
     _refuse(value, " where a value is wanted")
 
 

@@ -399,6 +399,13 @@ def test_refused(where: str, part: str) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("where", ["lang = en", 'lang = "en"', "lang IN (en)"])
+def test_text_without_its_quotes(where: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        translate_where(where)
+    assert "single quotes: 'en'" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("character", ["\x00", "\ud800"])
 def test_characters_that_nothing_can_hold(character: str) -> None:
     with pytest.raises(ConfigurationError, match="character"):

@@ -591,7 +591,7 @@ def test_an_interrupted_ingest_ends_its_helpers_and_goes_on_later(
     else:
         ingest.send_signal(signal.SIGINT)
     output = commands.end(ingest, 130)
-    assert "Interrupted" in output
+    assert "the same command goes on from there.\nInterrupted" in output
     assert "Traceback" not in output
     assert not any(helper.is_running() for helper in helpers)
     assert worker_names(connection) == []
@@ -726,6 +726,8 @@ def test_jobs(cli: Cli, connection: Connection, tmp_path: Path) -> None:
     assert {each["model"]: each["requests"] for each in facts["models"]}["test-chat"] == 3
     retried = cli("jobs", "retry", str(job["job_id"]))
     assert f"1 documents of job {job['job_id']} wait" in retried.stderr
+    # The job of SQL clients, who are none, is not shown.
+    assert {each["origin"] for each in listed} == {"command"}
     before = cli.server.count("extraction")
     cli.ingest("work", "--until-done", "--job", str(job["job_id"]))
     assert cli.server.count("extraction") == before + 1
@@ -733,12 +735,15 @@ def test_jobs(cli: Cli, connection: Connection, tmp_path: Path) -> None:
     facts = json.loads(cli("jobs", "show", str(job["job_id"]), "--json").stdout)
     assert (facts["failures"], facts["replaced"]) == ([], 1)
     # Queued, and given up.
-    cli.ingest("ingest", str(files), "--queue", "-c", "other")
+    queued = cli.ingest("ingest", str(files), "--queue", "-c", "other")
     job = latest_job(connection)
+    assert "2 queued" in queued.stdout
+    assert f"sag-pg work --job {job['job_id']}" in queued.stderr
     assert (job["state"], job["queued"], job["collection"]) == ("queued", 2, "other")
     cancelled = cli("jobs", "cancel", str(job["job_id"]))
     assert f"Cancelled 2 documents of job {job['job_id']}" in cancelled.stderr
     assert latest_job(connection)["state"] == "cancelled"
+    assert "nothing to queue again" in cli("jobs", "retry", str(job["job_id"])).stderr
 
 
 def test_failures_are_told_once_and_counted(
@@ -775,7 +780,8 @@ def test_queue_only(cli: Cli, connection: Connection, tmp_path: Path) -> None:
     assert cli.server.count("extraction") == 0
     assert worker_names(connection) == []
     # A worker with other settings says what it leaves to others, and leaves it.
-    cli("work", "--until-done", "--extractor", "rules", "--embedding", "none")
+    other = cli("work", "--until-done", "--extractor", "rules", "--embedding", "none")
+    assert "waits for a worker with" in other.stderr
     assert held(connection) == []
     cli.ingest("work", "--until-done")
     assert held(connection) == ["a.txt"]

@@ -69,20 +69,24 @@ def run_ingest(
     Returns:
         What was done by all of them.
     """
-    with ProgressLine(measure_paths(paths)) as line:
-        return job.ingest(
-            connection,
-            documents,
-            collection=collection,
-            extractor=processing.extractor,
-            embedding_model=processing.embedding_model,
-            max_characters=processing.max_characters,
-            embed_entities=processing.embed_entities,
-            max_attempts=max_attempts,
-            usage=usage,
-            helpers=partial(_crew, application, options, workers - 1),
-            progress=line.show,
-        )
+    try:
+        with ProgressLine(measure_paths(paths)) as line:
+            return job.ingest(
+                connection,
+                documents,
+                collection=collection,
+                extractor=processing.extractor,
+                embedding_model=processing.embedding_model,
+                max_characters=processing.max_characters,
+                embed_entities=processing.embed_entities,
+                max_attempts=max_attempts,
+                usage=usage,
+                helpers=partial(_crew, application, options, workers - 1),
+                progress=line.show,
+            )
+    except KeyboardInterrupt:
+        message("What is in stays; the same command goes on from there.")
+        raise
 
 
 @contextlib.contextmanager

@@ -117,6 +117,10 @@ def ingest(
                 max_attempts=max_attempts,
             )
     print_report(report, as_json)
+    if queue_only and report.waiting:
+        message(
+            f"They wait for a worker: sag-pg work --job {report.job_id}, with the same options."
+        )
     if report.failed or not (queue_only or report.complete):
         click.get_current_context().exit(1)
 

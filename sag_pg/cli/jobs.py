@@ -32,13 +32,27 @@ _COUNTS = (
 @json_option
 @click.pass_context
 def jobs(ctx: click.Context, collection: str | None, as_json: bool) -> None:
-    """List the jobs of the ingest, newest first; the subcommands look after one."""
+    r"""List the jobs of the ingest, newest first; the subcommands look after one.
+
+    \b
+    States:
+      loading      its documents are being read and queued
+      queued       they wait for a worker: sag-pg work
+      running      workers are at it
+      finished     all are in
+      failed       at its end, but something failed: jobs show
+      stopped      by a limit, an error or Ctrl-C: the same ingest goes on
+      interrupted  the ingest that read its documents was killed: likewise
+      cancelled    by jobs cancel
+      open         for what sag_ingest() queues; one a collection, without an end
+    """
     if ctx.invoked_subcommand is not None:
         return
     application = ctx.find_object(Application)
     assert application is not None  # noqa: S101
     with open_client(application, "default") as client:
-        found = client.jobs(collection)
+        # A collection has a job for SQL clients, whether there are any or not.
+        found = [job for job in client.jobs(collection) if job.origin != "sql" or _has_any(job)]
     if as_json:
         click.echo(_dump([dataclasses.asdict(job) for job in found]))
         return
@@ -125,7 +139,16 @@ def retry(application: Application, job_id: int) -> None:
     """
     with open_client(application, "default") as client:
         count = client.retry_job(job_id)
-    message(f"{count} documents of job {job_id} wait for a worker: sag-pg work --job {job_id}")
+    if count == 0:
+        message(
+            f"Job {job_id} has nothing to queue again.\n"
+            "Hint: What could not be read, was cancelled, or came anew since is tried by an ingest."
+        )
+        return
+    message(
+        f"{count} documents of job {job_id} wait for a worker: sag-pg work --job {job_id},"
+        " with the options of the ingest."
+    )
 
 
 @jobs.command()
@@ -143,6 +166,10 @@ def _find(client: Client, job_id: int) -> JobStatus:
     if job is None:
         raise SagError(f"There is no job {job_id}.", "sag-pg jobs lists them.")
     return job
+
+
+def _has_any(job: JobStatus) -> bool:
+    return any(getattr(job, name) for name in _COUNTS)
 
 
 def _counts(job: JobStatus) -> str:

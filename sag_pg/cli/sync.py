@@ -45,8 +45,10 @@ def sync(
 ) -> None:
     """Make a collection equal to DIRECTORY: adds, replaces, and deletes what is not there.
 
-    It deletes all else of the collection, wherever it came from; where that is more than half,
-    only with --force. A file that is there and cannot be read stays as it was ingested before.
+    It deletes all else of the collection, wherever it came from; where that is all of it, or more
+    than half and more than ten documents, only with --force. A file that is there and cannot be
+    read stays as it was ingested before. A document is known by its path as it was given: under
+    another path to DIRECTORY all are deleted and added anew.
     """
     own = share_budget(processing, workers)
     usage = Usage(own.settings.max_tokens, own.settings.max_requests)

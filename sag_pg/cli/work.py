@@ -55,7 +55,7 @@ def work(
             exits.callback(signal.signal, number, before)
         if not until_done:
             message("Working; Ctrl-C ends it.")
-            _tell_of_others(connection, loaded)
+        _tell_of_others(connection, loaded, job_id, collection)
         with Worker(session, loaded, usage) as worker:
             while not ended.is_set():
                 try:
@@ -99,9 +99,13 @@ def _is_live(
     return bool(rows)
 
 
-def _tell_of_others(connection: Any, processing: Processing) -> None:
-    """Name the jobs that wait for a worker with other settings."""
-    for job in Client(connection).jobs():
+def _tell_of_others(
+    connection: Any, processing: Processing, job_id: int | None, collection: str | None
+) -> None:
+    """Name those of the jobs asked for that wait for a worker with other settings."""
+    for job in Client(connection).jobs(collection):
+        if job_id not in (None, job.job_id):
+            continue
         if job.state == "queued" and job.settings not in (None, processing.settings):
             settings = ", ".join(f"{name} {value}" for name, value in job.settings.items())
             message(f"Job {job.job_id} waits for a worker with {settings}.")

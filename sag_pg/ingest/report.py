@@ -102,7 +102,8 @@ class Report:
             "failed": self.failed,
             "superseded": self.superseded,
             "cancelled": self.cancelled,
-            "waiting": self.waiting,
+            # As sag-pg jobs calls them, whose waiting ones wait for another try.
+            "queued": self.waiting,
         }
         always = ("added", "replaced", "unchanged", "failed")
         parts = [

@@ -81,7 +81,8 @@ def check_deletion(missing: int, total: int, collection: str) -> None:
         raise SagError(
             f"{missing} of the {total} documents of collection {collection!r} are not in the"
             " directory and would be deleted.",
-            "Is it the right directory, and the right collection? If so, say --force.",
+            "Is it the right directory, by the same path as before, and the right collection?"
+            " If so, say --force.",
         )
 
 

@@ -176,7 +176,10 @@ class ModelSettings:
         minimum=0,
     )
     max_tokens: int | None = _setting(
-        int, None, "Tokens that one run may use, in questions and answers."
+        int,
+        None,
+        "Tokens that one run may use, in questions and answers; requests on their way then"
+        " still end.",
     )
     max_requests: int | None = _setting(
         int, None, "Requests that one run may send, further tries included."
