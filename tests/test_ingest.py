@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -227,6 +228,35 @@ def test_database_lost_in_the_middle(
             "SELECT (SELECT count(*) FROM sag.ingest_worker),"
             " (SELECT count(*) FROM sag.ingest_piece)"
         ).fetchone() == (0, 0)
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_an_interruption_in_the_middle_of_a_statement(
+    connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, in_transaction: bool
+) -> None:
+    """The connection can still give back what the worker has."""
+    session = Session(connection)
+
+    def interrupt(self: psycopg.Connection[Any], generator: Any, *_: Any, **__: Any) -> None:
+        monkeypatch.undo()
+        next(generator)
+        raise KeyboardInterrupt
+
+    def ask(asked: psycopg.Connection[Any]) -> None:
+        asked.execute("CREATE TABLE half (n integer)")
+        monkeypatch.setattr(psycopg.Connection, "wait", interrupt)
+        asked.execute("SELECT pg_sleep(60)")
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        if in_transaction:
+            session.transact(ask)
+        else:
+            monkeypatch.setattr(psycopg.Connection, "wait", interrupt)
+            session.call("SELECT pg_sleep(60)")
+    assert session.call("SELECT to_regclass('half')::text") == [(None,)]
+    assert session.connection is connection
+    assert time.monotonic() - started < 30
 
 
 def test_what_a_slow_model_made_is_merged_soon(

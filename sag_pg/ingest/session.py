@@ -1,11 +1,13 @@
 """A connection that comes back: what a worker asks of the database, whatever becomes of it."""
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import errors
+from psycopg.pq import ExecStatus, TransactionStatus
 
 from sag_pg.database import explain_error, reopener
 from sag_pg.errors import DatabaseError
@@ -22,6 +24,7 @@ _CONFLICTS: Final = (
     errors.LockNotAvailable,
 )
 _CONFLICT_TRIES: Final = 5
+_CANCEL_SECONDS: Final = 5.0
 
 
 class Session:
@@ -63,8 +66,9 @@ class Session:
         """
 
         def run(connection: Connection) -> list[tuple[Any, ...]]:
-            cursor = connection.execute(query.encode(), arguments)
-            return cursor.fetchall() if cursor.description is not None else []
+            with _ending_what_is_interrupted(connection):
+                cursor = connection.execute(query.encode(), arguments)
+                return cursor.fetchall() if cursor.description is not None else []
 
         return self._persist(run)
 
@@ -82,7 +86,7 @@ class Session:
         def run(connection: Connection) -> T:
             for attempt in range(1, _CONFLICT_TRIES + 1):
                 try:
-                    with connection.transaction():
+                    with connection.transaction(), _ending_what_is_interrupted(connection):
                         return action(connection)
                 except _CONFLICTS:
                     if attempt == _CONFLICT_TRIES:
@@ -126,3 +130,27 @@ class Session:
         self.close()
         self.connection = connection
         self.on_return()
+
+
+@contextlib.contextmanager
+def _ending_what_is_interrupted(connection: Connection) -> Iterator[None]:
+    """Leave a connection that can be used where Ctrl-C comes in the middle of a statement.
+
+    psycopg cancels the statement only where the interruption finds it waiting for the server.
+    Tasks and the job could not be given back after that.
+    """
+    try:
+        yield
+    except BaseException:
+        if connection.info.transaction_status == TransactionStatus.ACTIVE:
+            _end_statement(connection)
+        raise
+
+
+def _end_statement(connection: Connection) -> None:
+    with contextlib.suppress(psycopg.Error):
+        connection.cancel_safe(timeout=_CANCEL_SECONDS)
+    while (result := connection.pgconn.get_result()) is not None:
+        if result.status in (ExecStatus.COPY_IN, ExecStatus.COPY_OUT):
+            connection.close()
+            return
