@@ -13,6 +13,7 @@
 \ir reembed/describe_vector_index.sql
 \ir admin/set_embedding_space.sql
 \ir ingest/share_collection.sql
+\ir admin/watch_client.sql
 \ir ingest/lock_collection.sql
 \ir ingest/forget_answers.sql
 \ir ingest/retry_delay.sql

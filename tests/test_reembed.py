@@ -760,6 +760,22 @@ def test_the_session_is_as_before(connection: Connection) -> None:
     assert value(connection, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
 
 
+def test_sessions_that_hold_much_watch_their_client_in_one_way(connection: Connection) -> None:
+    # Servers on some systems refuse it, for which one function makes up.
+    setters = (
+        "SELECT proname FROM pg_proc"
+        " WHERE strpos(prosrc, '''client_connection_check_interval'', ') > 0"
+    )
+    assert column(connection, setters) == ["watch_client"]
+    query = "SELECT current_setting('client_connection_check_interval')"
+    connection.execute("SELECT sag.claim_reembedding()")
+    assert value(connection, query) == "2s"
+    with connection.transaction():
+        connection.execute("SELECT sag.lock_collection('default')")
+        assert value(connection, query) == "5s"
+    assert value(connection, query) == "2s"
+
+
 # What is refused, and giving up.
 
 

@@ -10,12 +10,7 @@ BEGIN
     PERFORM FROM sag.collection_statistic AS s WHERE s.collection_id = locked FOR UPDATE;
     -- What follows can take minutes; a session whose client has died must not hold the collection
     -- that long.
-    BEGIN
-        PERFORM set_config('client_connection_check_interval', '5s', TRUE);
-    EXCEPTION WHEN invalid_parameter_value THEN
-        -- The server's system cannot tell.
-        NULL;
-    END;
+    PERFORM sag.watch_client('5s', TRUE);
     RETURN locked;
 END
 $$;
