@@ -30,6 +30,12 @@ from model_server import JsonObject, ModelServer, SimpleAnswers
 from sag_pg import embedded, migrate
 from sag_pg.cli import main
 from sag_pg.client import Client
+from sag_pg.database import register_types
+from sag_pg.ingest.document import text_document
+from sag_pg.ingest.estimate import estimate
+from sag_pg.ingest.job import ingest
+from sag_pg.ingest.processing import Processing
+from sag_pg.models.load import load_extractor
 
 Connection = psycopg.Connection[Any]
 
@@ -804,7 +810,7 @@ def test_an_estimate_is_what_the_ingest_then_asks(
     rows = column(connection, "SELECT ctid::text FROM sag.ingest_job ORDER BY 1")
     asked, embedded_texts = cli.server.count("extraction"), embedded_count(cli.server)
     dimensions = cli.server.count("embedding")
-    estimate = json.loads(
+    estimated = json.loads(
         cli.ingest("ingest", str(files), *SMALL_CHUNKS, "--estimate", "--json").stdout
     )
     assert cli.server.count("extraction") == asked
@@ -812,11 +818,11 @@ def test_an_estimate_is_what_the_ingest_then_asks(
     assert column(connection, "SELECT ctid::text FROM sag.ingest_job ORDER BY 1") == rows
     embedded_texts = embedded_count(cli.server)
     report = json.loads(cli.ingest("ingest", str(files), *SMALL_CHUNKS, "--json").stdout)
-    assert estimate["chunks"] == report["chunks"]
-    assert estimate["extraction_calls"] == cli.server.count("extraction") - asked
-    assert estimate["documents"] == report["added"] + report["replaced"]
+    assert estimated["chunks"] == report["chunks"]
+    assert estimated["extraction_calls"] == cli.server.count("extraction") - asked
+    assert estimated["documents"] == report["added"] + report["replaced"]
     # One is for the dimensions.
-    assert estimate["embedding_texts"] == embedded_count(cli.server) - embedded_texts - 1
+    assert estimated["embedding_texts"] == embedded_count(cli.server) - embedded_texts - 1
     again = json.loads(
         cli.ingest("ingest", str(second), *SMALL_CHUNKS, "--estimate", "--json").stdout
     )
@@ -827,6 +833,34 @@ def test_an_estimate_is_what_the_ingest_then_asks(
 def embedded_count(server: ModelServer) -> int:
     """Texts that were embedded so far."""
     return sum(len(body["input"]) for body in server.bodies("embedding"))
+
+
+def test_an_estimate_asks_the_database_for_many_documents_at_once(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_types(connection)
+    documents = [text_document(f"d{number}", f"Text {number}.") for number in range(300)]
+    processing = Processing(load_extractor("rules"), None)
+    ingest(
+        connection,
+        documents[:200],
+        collection="default",
+        extractor=processing.extractor,
+        embedding_model=None,
+    )
+    asked = []
+    execute = type(connection).execute
+
+    def count(self: Connection, query: Any, *rest: Any, **options: Any) -> Any:
+        asked.append(query)
+        return execute(self, query, *rest, **options)
+
+    monkeypatch.setattr(type(connection), "execute", count)
+    # The second of two with one source is compared by its own content.
+    again = [*documents, text_document("d0", "Other text.")]
+    found = estimate(connection, again, "default", processing)
+    assert (found.unchanged, found.documents) == (200, 101)
+    assert len(asked) < 5
 
 
 def test_metadata_of_the_command(cli: Cli, connection: Connection, tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from sag_pg.models.base import CostlyExtractor, Passage
 from sag_pg.models.budget import estimate_tokens
 
 _WINDOW_CHUNKS: Final = 512
+_WINDOW_DOCUMENTS: Final = 256
+# Documents of a .jsonl hold their text.
+_WINDOW_BYTES: Final = 4 * 2**20
 _MOST_FAILURES: Final = 1000
 
 
@@ -103,7 +106,7 @@ def estimate(
         if isinstance(document, SourceDocument):
             state.bytes += document.size or 0
         progress(state)
-    counter.flush()
+    counter.finish()
     return counter.found
 
 
@@ -124,6 +127,9 @@ class _Counter:
         self._extractor = extractor if isinstance(extractor, CostlyExtractor) else None
         model = processing.embedding_model
         self._embeds = model if model is not None and model.name.startswith("openai:") else None
+        # Documents by source, with their hashes, that may be there already.
+        self._hashed: dict[str, tuple[SourceDocument, bytes]] = {}
+        self._hashed_bytes = 0
         # Chunks with the same passage are asked for once.
         self._asked: set[bytes] = set()
         self._window: dict[bytes, Passage] = {}
@@ -133,17 +139,41 @@ class _Counter:
             self._fail(document.source, document.error)
             return
         try:
-            if self._is_unchanged(document):
-                self.found.unchanged += 1
-                return
-            before = self.found.chunks
-            for each in self._chunks(document):
-                self._add_chunk(document, each)
-            self.found.documents += self.found.chunks > before
+            content_hash = self._hash(document)
         except SagError as error:
             self._fail(document.source, error)
+            return
+        if document.source in self._hashed:
+            self._count_changed()
+        self._hashed[document.source] = (document, content_hash)
+        self._hashed_bytes += document.size or 0
+        if len(self._hashed) >= _WINDOW_DOCUMENTS or self._hashed_bytes >= _WINDOW_BYTES:
+            self._count_changed()
 
-    def flush(self) -> None:
+    def finish(self) -> None:
+        """Count what was kept, so as to ask the database for much at once."""
+        self._count_changed()
+        self._count_asked()
+
+    def _count_changed(self) -> None:
+        """Count those documents that are not there as they are."""
+        known = self._unchanged()
+        for document, _ in self._hashed.values():
+            if document.source in known:
+                self.found.unchanged += 1
+                continue
+            before = self.found.chunks
+            try:
+                for each in self._chunks(document):
+                    self._add_chunk(document, each)
+            except SagError as error:
+                self._fail(document.source, error)
+            else:
+                self.found.documents += self.found.chunks > before
+        self._hashed.clear()
+        self._hashed_bytes = 0
+
+    def _count_asked(self) -> None:
         """Find which passages of the window have an answer; the others would be asked for."""
         if not self._window or self._extractor is None:
             return
@@ -163,17 +193,22 @@ class _Counter:
                 self.found.extraction_completion_tokens += completion
         self._window.clear()
 
-    def _is_unchanged(self, document: SourceDocument) -> bool:
+    def _hash(self, document: SourceDocument) -> bytes:
         digest = self._processing.begin_hash(document)
         for piece in document.read():
             digest.update(piece.encode())
-        if not self._exists:
-            return False
+        return digest.digest()
+
+    def _unchanged(self) -> set[str]:
+        """Return the sources of those documents that are there as they are."""
+        if not (self._exists and self._hashed):
+            return set()
+        hashes = [content_hash for _, content_hash in self._hashed.values()]
         rows = self._connection.execute(
-            "SELECT FROM sag.unchanged_sources(%s, %s, %s)",
-            [self._collection, [document.source], [digest.digest()]],
+            "SELECT source FROM sag.unchanged_sources(%s, %s, %s)",
+            [self._collection, list(self._hashed), hashes],
         )
-        return bool(rows.fetchall())
+        return {row[0] for row in rows}
 
     def _chunks(self, document: SourceDocument) -> Iterator[Chunk]:
         return chunk(
@@ -201,7 +236,7 @@ class _Counter:
         self._asked.add(key)
         self._window[key] = asked
         if len(self._window) >= _WINDOW_CHUNKS:
-            self.flush()
+            self._count_asked()
 
     def _fail(self, source: str, error: SagError) -> None:
         self.found.failed += 1
