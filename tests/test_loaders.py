@@ -134,7 +134,7 @@ class TestText:
             (b"caf\xe9 au lait", 3),
             (b"\xff\xfea\x00b\x00", 0),
             ("UTF-16 without a mark".encode("utf-16-be"), 0),
-            (b"\x89PNG\r\n\x1a\n" + bytes(100), 8),
+            (b"\x89PNG\r\n\x1a\n" + bytes(100), 6),
             (b"BM" + bytes(500), 2),
         ],
     )
@@ -241,6 +241,14 @@ class TestPaths:
         assert (link.source, text_of(link)) == ("docs/link.txt", "text")
         assert isinstance(loop, LoadFailure)
         assert loop.source == "docs/self.txt"
+
+    def test_links_to_directories_are_passed_over_whatever_their_name(self) -> None:
+        write("docs/a.txt", "text")
+        for number in range(3):
+            Path(f"docs/{number}.md").symlink_to(".")
+        assert load_one("docs").source == "docs/a.txt"
+        # Every path over these links would be one more: without an end, for a computer.
+        assert measure_paths(["docs"]) == 4
 
     def test_a_link_to_a_directory_is_followed_when_named(self) -> None:
         write("real/a.txt", "text")
@@ -404,7 +412,7 @@ class TestLines:
 
     def test_a_file_in_utf16_is_refused_once(self) -> None:
         write("notes.jsonl", ('{"id": 1, "text": "x"}\n' * 50).encode("utf-16-le"))
-        assert "not UTF-8 text: NUL bytes at byte 1" in str(fail_one("notes.jsonl").error)
+        assert "not UTF-8 text: a NUL byte at byte 1" in str(fail_one("notes.jsonl").error)
 
     def test_a_line_beyond_the_limit_fails_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lines, "_LINE_LIMIT", 1000)

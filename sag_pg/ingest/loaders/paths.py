@@ -147,8 +147,12 @@ def _entries(directory: Path) -> list[tuple[Path, bool]]:
     with os.scandir(directory) as entries:
         for entry in entries:
             is_directory = entry.is_dir(follow_symlinks=False)
-            supported = Path(entry.name).suffix.lower() in SUPPORTED_SUFFIXES
-            if not entry.name.startswith(_PASSED_OVER) and (is_directory or supported):
+            is_supported = (
+                Path(entry.name).suffix.lower() in SUPPORTED_SUFFIXES
+                # Whatever its name: two links to where they are would have no end of paths.
+                and not (entry.is_symlink() and os.path.isdir(entry))  # noqa: PTH112
+            )
+            if not entry.name.startswith(_PASSED_OVER) and (is_directory or is_supported):
                 found.append((entry.name + "/" * is_directory, directory / entry.name))
     found.sort()
     return [(path, key.endswith("/")) for key, path in found]
