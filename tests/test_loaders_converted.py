@@ -95,8 +95,10 @@ class TestHtml:
         assert "\x00" not in text_of(document)
         assert document.title.encode()
 
-    def test_binary_is_refused(self) -> None:
-        write("a.html", b"\x89PNG\r\n\x1a\n" + bytes(500))
+    # What is compressed has all bytes, and few NULs.
+    @pytest.mark.parametrize("rest", [bytes(500), bytes(range(1, 256)) * 20])
+    def test_binary_is_refused(self, rest: bytes) -> None:
+        write("a.html", b"\x89PNG\r\n\x1a\n" + rest)
         assert str(fail_one("a.html").error) == "a.html: it is no web page but binary data"
 
 

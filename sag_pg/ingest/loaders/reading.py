@@ -9,10 +9,12 @@ from sag_pg.text import clean
 
 # Bytes of a file, and characters of a text, that are handled at a time.
 PIECE: Final = 65_536
-# Stray NULs are cleaned; more than both of these in the head of a file, and it is no text.
+# Stray ones are cleaned or do no harm; more than both of these in the head of a file, and it is no
+# text. Backspaces and those that change the character set are in some.
 _HEAD: Final = 8192
-_STRAY_NULS: Final = 8
-_STRAY_NULS_PER_BYTE: Final = 0.03
+_CONTROLS: Final = bytes({*range(0x20)} - {*b"\b\t\n\v\f\r\x0e\x0f\x1b"})
+_STRAY_CONTROLS: Final = 8
+_STRAY_CONTROLS_PER_BYTE: Final = 0.03
 
 _UTF8_HINT = "Convert it to UTF-8 text first, for example with iconv."
 
@@ -74,8 +76,11 @@ def regroup(pieces: Iterable[str]) -> Iterator[str]:
 def refuse_binary(block: bytes, name: str) -> None:
     """Raise LoadError where the first bytes of a file are no text."""
     head = block[:_HEAD]
-    if head.count(0) > max(_STRAY_NULS, _STRAY_NULS_PER_BYTE * len(head)):
-        raise not_utf8(name, head.index(0), "NUL bytes")
+    controls = len(head) - len(head.translate(None, _CONTROLS))
+    if controls > max(_STRAY_CONTROLS, _STRAY_CONTROLS_PER_BYTE * len(head)):
+        first = next(place for place, byte in enumerate(head) if byte in _CONTROLS)
+        what = "a NUL byte" if head[first] == 0 else "a control character"
+        raise not_utf8(name, first, what)
 
 
 def not_utf8(name: str, offset: int, reason: str) -> LoadError:
