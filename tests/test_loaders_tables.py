@@ -1,5 +1,7 @@
+import csv
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loading import fail_one, load_one, text_of, write
@@ -55,6 +57,24 @@ def test_a_stated_delimiter_counts() -> None:
     assert text("sep=~\r\nA~B,C\r\n1~2,3\r\n") == "A: 1\nB,C: 2,3\n\n"
 
 
+@pytest.mark.parametrize("stated", ['"', "\r"])
+def test_what_cannot_be_a_delimiter_is_none(stated: str) -> None:
+    assert text(f"sep={stated}\r\nA,B\r\n1,2\r\n").endswith("A: 1\nB: 2\n\n")
+
+
+def test_a_space_that_separates_is_no_white_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = csv.reader
+
+    def strict(lines: Any, delimiter: str, skipinitialspace: bool) -> Any:
+        # As newer versions of Python have it.
+        if delimiter == " " and skipinitialspace:
+            raise ValueError("bad delimiter or skipinitialspace value")
+        return made(lines, delimiter=delimiter, skipinitialspace=skipinitialspace)
+
+    monkeypatch.setattr("csv.reader", strict)
+    assert text("sep= \nA B\n1 2\n") == "A: 1\nB: 2\n\n"
+
+
 def test_rows_may_be_of_any_width() -> None:
     assert text("a,,c\n1,2,3,4\n5\n") == "a: 1\ncolumn 2: 2\nc: 3\ncolumn 4: 4\n\na: 5\n\n"
 
@@ -96,7 +116,7 @@ def test_without_rows_it_is_a_failure(content: bytes) -> None:
 
 def test_binary_is_refused() -> None:
     write("a.csv", b"\x89PNG\r\n\x1a\n" + bytes(500))
-    assert "a.csv: not UTF-8 text: NUL bytes" in str(fail_one("a.csv").error)
+    assert "a.csv: not UTF-8 text: a control character" in str(fail_one("a.csv").error)
 
 
 def test_a_quotation_mark_that_stays_open_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ _SAMPLE_ROWS: Final = 50
 # Bytes of lines that are not ASCII, from which an encoding other than UTF-8 is guessed.
 _ENCODING_SAMPLE: Final = 65_536
 
-_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+# Newer versions of csv raise ValueError for what cannot separate.
+_SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?\s*', re.IGNORECASE)
 _ENCODING_HINT = (
     "Save it as UTF-8, or convert it with iconv. To have encodings guessed: pip install"
     " 'sag-pg[files]'"
@@ -73,7 +74,7 @@ def _read(open_file: Open, encoding: str, delimiter: str, skipped: int, name: st
 def _rows(file: BinaryIO, encoding: str, delimiter: str, name: str) -> Iterator[Sequence[str]]:
     csv.field_size_limit(max(csv.field_size_limit(), _ROW_LIMIT))
     lines = _Lines(file, encoding, name)
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ")
     try:
         for row in reader:
             yield row
