@@ -131,6 +131,10 @@ def test_it_may_be_empty() -> None:
         "+++\ntitle = \n+++\ntext",
         "+++\nx = " + "[" * 20_000 + "]" * 20_000 + "\n+++\ntext",
         "+++\nx = " + "9" * 10_000 + "\n+++\ntext",
+        # Values that the reader of YAML fails for in ways of its own.
+        "---\nkey: !!timestamp yesterday\n---\ntext",
+        "---\nkey: !!bool perhaps\n---\ntext",
+        "---\nkey: !!int ''\n---\ntext",
     ],
 )
 def test_what_is_none_stays_in_the_text(text: str) -> None:
@@ -138,6 +142,45 @@ def test_what_is_none_stays_in_the_text(text: str) -> None:
     document = load_one("a.md")
     assert text_of(document) == text
     assert document.metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "---\nyear: 2020\ntitle: a: b\n---\ntext",
+            "mapping values are not allowed here in line 3",
+        ),
+        ("---\na: &a [x]\nb: *a\n---\ntext", "aliases are not supported"),
+        ("---\nx: " + "[" * 20_000 + "]" * 20_000 + "\n---\ntext", "it is nested too deeply"),
+        ("---\nkey: !!bool perhaps\n---\ntext", "a value is not of its type (KeyError: 'perhaps')"),
+        ("---\ntitle: T\ntext", "no line ends it within 64 KiB"),
+        ("---\nx: " + "a" * 70_000 + "\n---\ntext", "no line ends it within 64 KiB"),
+        ("+++\na = 1\ntitle = \n+++\ntext", "Invalid value (at line 3, column 9)"),
+        ("+++\ntitle = 'T'\ntext", "no line ends it within 64 KiB"),
+    ],
+)
+def test_what_is_broken_is_said(text: str, problem: str) -> None:
+    write("a.md", text)
+    assert load_one("a.md").warning == (
+        f"a.md: its front matter is broken and was left in the text: {problem}"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\ntitle: T\n---\ntext",
+        "---\n\nA rule, and text: here.\n\n---\nMore",
+        "---\nA rule and a paragraph\n---\nMore",
+        "---\nA rule: and a paragraph",
+        "---\n- a\n- b\n---\ntext",
+        "text",
+    ],
+)
+def test_nothing_is_said_of_what_is_whole_or_none(text: str) -> None:
+    write("a.md", text)
+    assert load_one("a.md").warning == ""
 
 
 def test_a_mapping_that_multiplies_hurts_nobody() -> None:

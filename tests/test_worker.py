@@ -863,6 +863,20 @@ def test_an_estimate_asks_the_database_for_many_documents_at_once(
     assert len(asked) < 5
 
 
+def test_front_matter_that_is_broken_is_said(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    path.write_text("---\ntitle: a: b\n---\nAda stands in Oslo.")
+    warning = f"{path}: its front matter is broken"
+    estimated = cli.ingest("ingest", str(path), "--estimate")
+    assert f"Warning: {warning}" in estimated.stderr
+    queued = cli.ingest("ingest", str(path), "--queue", "-c", "queued")
+    assert f"Warning: {warning}" in queued.stderr
+    (said,) = json.loads(cli.ingest("ingest", str(path), "--json").stdout)["warnings"]
+    assert said.startswith(warning)
+    # As long as it is not mended.
+    assert f"Warning: {warning}" in cli.ingest("sync", str(tmp_path)).stderr
+
+
 def test_metadata_of_the_command(cli: Cli, connection: Connection, tmp_path: Path) -> None:
     path = write_documents(tmp_path / "documents.jsonl", 2)
     options = ("--metadata", "project=Apollo", "--metadata", "level=3")

@@ -1,4 +1,4 @@
-"""What failed, on standard error."""
+"""What failed, and what is only wrong, on standard error."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -30,3 +30,11 @@ def show_failures(failures: Sequence[Failure], rest: str) -> None:
         message(f"… and {rest}")
     for hint in dict.fromkeys(failure.hint for failure in failures if failure.hint):
         message(f"Hint: {hint}")
+
+
+def show_warnings(warnings: Sequence[str]) -> None:
+    """Say what is wrong with documents that are in nevertheless."""
+    for warning in warnings[:MOST_SHOWN]:
+        message(f"Warning: {warning}")
+    if len(warnings) > MOST_SHOWN:
+        message(f"… and more warnings: --json has {len(warnings)}.")

@@ -8,7 +8,7 @@ import click
 
 from sag_pg.cli.application import Application, message, pass_application
 from sag_pg.cli.crew import run_ingest, share_budget
-from sag_pg.cli.failures import MOST_SHOWN, show_failures
+from sag_pg.cli.failures import MOST_SHOWN, show_failures, show_warnings
 from sag_pg.cli.options import collection_option, json_option, metadata_option
 from sag_pg.cli.processing import ProcessingOptions, processing_options
 from sag_pg.cli.progress import ProgressLine
@@ -136,6 +136,7 @@ def print_report(report: Report, as_json: bool) -> None:
 
 def report_failures(report: Report) -> None:
     """Say on standard error what failed, why a job stopped, and what would be right."""
+    show_warnings(report.warnings)
     count = report.failed + report.failed_chunks
     show_failures(
         report.failures,
@@ -157,4 +158,5 @@ def _print_estimate(found: Estimate, as_json: bool) -> None:
         click.echo(json.dumps(asdict(found), ensure_ascii=False))
     else:
         click.echo(found.summary())
+    show_warnings(found.warnings)
     show_failures(found.failures, f"{found.failed - MOST_SHOWN} more.")

@@ -24,6 +24,7 @@ class SourceDocument:
         markdown: Whether the text is Markdown, so that its headings count.
         title_stated: Whether somebody gave the title; False where it is just the file's name, so
             that copies of a file under other names are one text to a language model.
+        warning: What is wrong with it although it can be read; empty where nothing is.
     """
 
     source: str
@@ -33,6 +34,7 @@ class SourceDocument:
     size: int | None = None
     markdown: bool = False
     title_stated: bool = True
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class Estimate:
         embedding_texts: Texts to embed behind an endpoint.
         embedding_tokens: Tokens of these.
         failures: What cannot be read; the first thousand.
+        warnings: What is wrong with documents that can be read; the first thousand.
     """
 
     documents: int = 0
@@ -55,6 +56,7 @@ class Estimate:
     embedding_texts: int = 0
     embedding_tokens: int = 0
     failures: list[Failure] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -143,6 +145,8 @@ class _Counter:
         except SagError as error:
             self._fail(document.source, error)
             return
+        if document.warning and len(self.found.warnings) < _MOST_FAILURES:
+            self.found.warnings.append(document.warning)
         if document.source in self._hashed:
             self._count_changed()
         self._hashed[document.source] = (document, content_hash)

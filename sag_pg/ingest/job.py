@@ -114,9 +114,10 @@ def ingest(
         with Worker(session, processing, usage or Usage(), meter.worked) as worker:
             with Job(session, collection, processing, worker.worker_id) as job, helpers(job.job_id):
                 meter.job = job
-                Queue(session, collection, job.job_id, processing, max_attempts, meter.queued).add(
-                    documents
+                filled = Queue(
+                    session, collection, job.job_id, processing, max_attempts, meter.queued
                 )
+                filled.add(documents)
                 job.seal()
                 meter.begin_work()
                 try:
@@ -125,7 +126,7 @@ def ingest(
                     job.stop(" ".join(filter(None, (str(error), error.hint))))
             meter.end(worker.worked)
             worker.maintain()
-        return _timed_report(session, job, started)
+        return _timed_report(session, job, filled, started)
     finally:
         session.close()
 
@@ -150,11 +151,10 @@ def queue(
             Worker(session, processing, Usage()) as worker,
             Job(session, collection, processing, worker.worker_id) as job,
         ):
-            Queue(session, collection, job.job_id, processing, max_attempts, meter.queued).add(
-                documents
-            )
+            filled = Queue(session, collection, job.job_id, processing, max_attempts, meter.queued)
+            filled.add(documents)
             job.seal()
-        return _timed_report(session, job, started)
+        return _timed_report(session, job, filled, started)
     finally:
         session.close()
 
@@ -225,8 +225,9 @@ class Job:
         return read_status(self._session, self.job_id)
 
 
-def _timed_report(session: Session, job: Job, started: float) -> Report:
+def _timed_report(session: Session, job: Job, filled: Queue, started: float) -> Report:
     report = read_report(session, job.job_id)
+    report.warnings = filled.warnings
     report.seconds = time.perf_counter() - started
     report.database_seconds = session.seconds
     return report

@@ -21,6 +21,7 @@ KEPT_CHARACTERS: Final = 2**20
 _PIECE_CHARACTERS: Final = 2**18
 _SOURCE_BYTES: Final = 2000
 _SHOWN_CHARACTERS: Final = 200
+_MOST_WARNINGS: Final = 1000
 # What one document can be refused for; anything else is a fault of the run.
 REFUSALS: Final = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
 
@@ -61,6 +62,9 @@ class Queue:
         processing: How the documents are to be processed.
         max_attempts: How often a document is tried before it counts as failed.
         progress: Called whenever documents were taken.
+
+    Attributes:
+        warnings: What is wrong with documents that could be read; the first thousand.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Queue:
         self._max_attempts = max_attempts
         self._notify = progress
         self._queued = Queued()
+        self.warnings: list[str] = []
 
     def add(self, documents: Iterable[SourceDocument | LoadFailure]) -> None:
         """Queue those documents that are not in the collection as they are.
@@ -102,6 +107,8 @@ class Queue:
                 self._fail(document.source, error)
                 self._count(document.size)
                 continue
+            if document.warning and len(self.warnings) < _MOST_WARNINGS:
+                self.warnings.append(document.warning)
             if pending.content is None:
                 self._send([pending])
                 continue

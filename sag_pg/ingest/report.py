@@ -46,6 +46,8 @@ class Report:
         chunks: Chunks of the documents that are in.
         failed_chunks: Chunks of these for which a model failed.
         failures: Each failure of a document or chunk, in order; the first thousand.
+        warnings: What is wrong with documents that are in nevertheless, such as front matter that
+            is broken; the first thousand, of those that this process read.
         stopped: Why the run ended before all documents were taken, be it a budget or a model
             that is down; None where it did not. The same ingest goes on from there, and what a
             language model answered is not asked for again.
@@ -66,6 +68,7 @@ class Report:
     chunks: int = 0
     failed_chunks: int = 0
     failures: list[Failure] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     stopped: str | None = None
     usage: ModelUsage = field(default_factory=ModelUsage)
     seconds: float = 0.0

@@ -2,7 +2,7 @@
 
 YAML stands between lines of `---`, the last of which may be `...`; TOML between lines of `+++`.
 Where it is broken, or is no front matter at all but a rule over a paragraph, the text is left as
-it stands: nothing that was written is lost.
+it stands: nothing that was written is lost. What is broken is said.
 """
 
 import base64
@@ -26,6 +26,11 @@ _BLOCK = re.compile(
     rb"|\+\+\+[ \t]*\r?\n(?P<toml>(?:.*\n)*?)\+\+\+[ \t]*)"
     rb"(?:\r?\n|\Z)"
 )
+# A rule over a paragraph does not go on with a key.
+_BEGUN = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:---[ \t]*\r?\n[\w-]+:[ \t\r\n]|\+\+\+[ \t]*\r?\n[\w-]+[ \t]*=)"
+)
+_SHOWN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +41,13 @@ class FrontMatter:
         size: Bytes from the file's beginning to where the text begins; 0 without front matter.
         title: Title, empty where none is given.
         metadata: All else, as JSON has it: dates as ISO 8601, keys as strings.
+        problem: Why something that looks like front matter is none; empty where nothing does.
     """
 
     size: int = 0
     title: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
 
 
 def read_front_matter(file: BinaryIO) -> FrontMatter:
@@ -50,28 +57,44 @@ def read_front_matter(file: BinaryIO) -> FrontMatter:
         file: The file, at its beginning.
 
     Returns:
-        What it says; nothing, with size 0, where there is none or it is broken.
+        What it says; nothing but the problem, with size 0, where there is none or it is broken.
     """
     head = file.read(_LIMIT + 1)
     match = _BLOCK.match(head)
     if match is None or match.end() > _LIMIT:
-        return FrontMatter()
+        if _BEGUN.match(head) is None:
+            return FrontMatter()
+        return FrontMatter(problem=f"no line ends it within {_LIMIT // 1024} KiB")
     try:
+        # With a line in place of the first, so that problems count lines as the file does.
         if match["yaml"] is not None:
             # The loader parses text without aliases only, so that nothing in it can multiply.
-            values = yaml.load(match["yaml"].decode(), _Loader)  # noqa: S506
+            values = yaml.load("\n" + match["yaml"].decode(), _Loader)  # noqa: S506
         else:
-            values = tomllib.loads(match["toml"].decode().replace("\r\n", "\n"))
+            values = tomllib.loads("\n" + match["toml"].decode().replace("\r\n", "\n"))
         values = _as_json({} if values is None else values)
         if not isinstance(values, dict):
             return FrontMatter()
         metadata = clean_json(values)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return FrontMatter()
+    except Exception as error:
+        # A value that its tag does not fit raises about anything.
+        return FrontMatter(problem=_problem(error))
     title = ""
     if isinstance(metadata.get("title"), str | int | float):
         title = in_one_line(str(metadata.pop("title")))
     return FrontMatter(match.end(), title, metadata)
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        text = f"{error.problem} in line {error.problem_mark.line + 1}"
+    elif isinstance(error, yaml.YAMLError | ValueError):
+        text = str(error)
+    else:
+        text = f"a value is not of its type ({type(error).__name__}: {error})"
+    return in_one_line(text)[:_SHOWN_CHARACTERS]
 
 
 class _Loader(yaml.SafeLoader):

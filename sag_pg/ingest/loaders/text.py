@@ -60,4 +60,9 @@ def load_text(
         size=size,
         markdown=markdown,
         title_stated=bool(title),
+        warning=(
+            f"{name}: its front matter is broken and was left in the text: {front_matter.problem}"
+            if front_matter.problem
+            else ""
+        ),
     )
