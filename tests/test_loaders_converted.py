@@ -297,6 +297,20 @@ class TestMail:
         assert document.markdown
         assert text_of(document) == "From: a@example.org\n\n# Grüße\n\nText\n"
 
+    def test_what_follows_an_attachment_is_read_too(self) -> None:
+        parts = [
+            "Content-Type: text/plain\r\n\r\nBefore.",
+            "Content-Type: image/png\r\nContent-Disposition: inline; filename=a.png\r\n\r\nx",
+            "Content-Type: text/plain; name=body.txt\r\n\r\n# After.",
+        ]
+        header = 'Content-Type: multipart/mixed; boundary="out"'
+        body = "".join(f"--out\r\n{part}\r\n" for part in parts)
+        write("a.eml", mail("Subject: S", header, body=f"{body}--out--\r\n"))
+        assert text_of(load_one("a.eml")) == "Before.\n\n# After."
+        page = "--out\r\nContent-Type: text/html\r\n\r\n<h1>Page</h1>\r\n"
+        write("a.eml", mail("Subject: S", header, body=f"{body}{page}--out--\r\n"))
+        assert text_of(load_one("a.eml")) == "Before.\n\n\\# After.\n\n# Page"
+
     def test_plain_text_goes_before_the_page_and_attachments_are_named(self) -> None:
         parts = [
             'Content-Type: multipart/alternative; boundary="in"\r\n\r\n'

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sag_pg.errors import LoadError
 from sag_pg.ingest.conversion.result import Converted
+from sag_pg.ingest.conversion.tidying import escape
 from sag_pg.text import in_one_line
 
 _HEADERS: Final = ("from", "subject", "date", "to", "message-id")
@@ -18,7 +19,8 @@ _HEADERS: Final = ("from", "subject", "date", "to", "message-id")
 def convert(path: Path) -> Converted:
     """Convert a .eml file: its subject, who wrote it to whom and when, and its body.
 
-    The body is the plain text, else the web page. Attachments are named and not read.
+    The body is the plain text, else the web page, and all that follows it in the same message.
+    Attachments are named and not read.
     """
     with path.open("rb") as file:
         message = email.message_from_binary_file(file, policy=email.policy.default)
@@ -52,15 +54,32 @@ def convert(path: Path) -> Converted:
 
 def _body(message: EmailMessage) -> tuple[str, bool]:
     """Return the text of a message, and whether it is Markdown."""
-    plain = message.get_body(("plain",))
-    if plain is not None and (text := _text(plain)).strip():
-        return text, False
-    page = message.get_body(("html",))
-    if page is None:
-        return "", False
-    from sag_pg.ingest.conversion.html import convert_html
+    texts = list(_texts(message))
+    is_markdown = any(is_page for _, is_page in texts)
+    shown = [text if is_page or not is_markdown else escape(text) for text, is_page in texts]
+    if len(shown) > 1:
+        shown = [text.strip("\r\n") for text in shown]
+    return "\n\n".join(shown), is_markdown
 
-    return "".join(convert_html(_text(page).encode("utf-8", "replace"), "utf-8").pieces), True
+
+def _texts(part: EmailMessage) -> Iterator[tuple[str, bool]]:
+    """Yield the texts of a part, and whether each is Markdown."""
+    if part.get_content_type() == "multipart/mixed":
+        # Some programs go on with the text after a picture, and lists add a line at the end.
+        for inner in part.iter_parts():
+            if isinstance(inner, EmailMessage) and not inner.is_attachment():
+                yield from _texts(inner)
+        return
+    plain = part.get_body(("plain",))
+    if plain is not None and (text := _text(plain)).strip():
+        yield text, False
+        return
+    page = part.get_body(("html",))
+    if page is not None:
+        from sag_pg.ingest.conversion.html import convert_html
+
+        pieces = convert_html(_text(page).encode("utf-8", "replace"), "utf-8").pieces
+        yield "".join(pieces), True
 
 
 def _text(part: Any) -> str:
