@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import json
 import os
 import signal
 import threading
@@ -15,6 +16,7 @@ import pytest
 from loading import fail_one, load, load_one, text_of, write
 
 from sag_pg.ingest.chunking import chunk
+from sag_pg.ingest.conversion import child
 from sag_pg.ingest.conversion.process import Converter
 from sag_pg.ingest.document import LoadFailure, SourceDocument
 from sag_pg.ingest.loaders import converted, load_paths
@@ -441,6 +443,20 @@ class TestFailures:
 
 
 class TestProcess:
+    def test_want_of_memory_is_said_though_closing_fails_too(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def convert(path: Path) -> None:
+            try:
+                raise MemoryError
+            finally:
+                raise ValueError("I/O operation on closed file.")
+
+        monkeypatch.setattr("sag_pg.ingest.conversion.html.convert", convert)
+        answers = io.BytesIO()
+        assert child._answer(Path("a.html"), ".html", answers)
+        assert "more than 3 GiB of memory" in json.loads(answers.getvalue())["error"]
+
     def endless(self) -> None:
         """Write a workbook that says its second row is the one with the number 10^14."""
         data = file_maker.xlsx({"S": [["a", "b"], [1, 2]]})

@@ -87,19 +87,19 @@ def _answer(path: Path, suffix: str, answers: BinaryIO) -> bool:
             " installed",
             "Run pip install 'sag-pg[files]'.",
         )
-    except MemoryError:
-        _fail(
-            answers,
-            f"its conversion needs more than {_MEMORY // 2**30} GiB of memory",
-            _CONVERT_HINT,
-            is_spent=True,
-        )
-        return True
     except RecursionError:
         _fail(answers, "it is nested too deeply", _CONVERT_HINT)
     except OSError as error:
         _fail(answers, f"cannot be read: {error.strerror or error}", _DAMAGED_HINT)
     except Exception as error:
+        if _wants_memory(error):
+            _fail(
+                answers,
+                f"its conversion needs more than {_MEMORY // 2**30} GiB of memory",
+                _CONVERT_HINT,
+                is_spent=True,
+            )
+            return True
         # Of converters it is not known what they raise.
         detail = in_one_line(str(error))[:_SHOWN_CHARACTERS]
         name = type(error).__name__
@@ -114,6 +114,13 @@ def _answer(path: Path, suffix: str, answers: BinaryIO) -> bool:
             },
         )
     return False
+
+
+def _wants_memory(error: BaseException | None) -> bool:
+    """Tell whether memory was wanting, though closing what was open may have failed after that."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__context__
+    return error is not None
 
 
 def _fail(answers: BinaryIO, error: str, hint: str | None, *, is_spent: bool = False) -> None:
