@@ -944,6 +944,23 @@ def test_sag_delete(connection: Connection) -> None:
     assert_counts_exact(connection)
 
 
+def test_what_is_deleted_is_not_brought_back_by_the_queue(connection: Connection) -> None:
+    worker = register(connection)
+    merge(connection, [document("a"), document("b")])
+    for source in ("a", "b", "c"):
+        connection.execute("SELECT sag_ingest(%s, 'Other text.')", [source])
+    (held,) = take(connection, worker, 1)
+    assert held["source"] == "a"
+    deleted = "SELECT source FROM sag.delete_documents('default', '{a,a,c,d}') ORDER BY source"
+    assert column(connection, deleted) == ["a", "c"]
+    assert column(connection, deleted) == []
+    late = replace(document("a", "Other text."), task_id=held["task_id"])
+    assert merge(connection, [late], worker=worker) == {"a": "superseded"}
+    assert sources(take(connection, worker)) == ["b"]
+    assert column(connection, "SELECT source FROM sag.document") == ["b"]
+    assert_counts_exact(connection)
+
+
 def test_long_transactions_of_clients_wait_for_nobody(
     connect: Connect, connection: Connection
 ) -> None:

@@ -49,7 +49,7 @@ class Seen:
 def missing_sources(
     connection: psycopg.Connection[Any], collection: str, seen: Seen
 ) -> tuple[list[str], int]:
-    """Find the documents of a collection that a directory does not have.
+    """Find the documents of a collection, and of its queue, that a directory does not have.
 
     Returns:
         Their sources, and the number of all documents of the collection.

@@ -10,6 +10,10 @@ AS $$
 DECLARE
     -- Held to the end: before any other lock, which is what keeps writers from a deadlock.
     target bigint := sag.lock_collection(delete_documents.collection);
+    -- Before the rest, so that no worker brings one of them back.
+    unqueued text[] := ARRAY(
+        SELECT t.source FROM sag.supersede_tasks(target, delete_documents.sources) AS t
+    );
     document_ids bigint[];
     event_ids bigint[];
     answer_keys bytea[];
@@ -37,11 +41,16 @@ BEGIN
         PERFORM sag.forget_answers(target, answer_keys);
     END IF;
     RETURN QUERY
-    DELETE FROM sag.document AS d
-    WHERE d.collection_id = target AND d.document_id = ANY(document_ids)
-    RETURNING d.source;
+    WITH deleted AS (
+        DELETE FROM sag.document AS d
+        WHERE d.collection_id = target AND d.document_id = ANY(document_ids)
+        RETURNING d.source
+    )
+    SELECT x.source FROM deleted AS x
+    UNION
+    SELECT u.source FROM unnest(unqueued) AS u (source);
 END
 $$;
 COMMENT ON FUNCTION sag.delete_documents(text, text[]) IS
 'Deletes documents with their chunks, events, links and orphaned entities, in time proportional '
-'to what is deleted. Returns the sources that were there.';
+'to what is deleted, and takes them out of the queue. Returns the sources that were there.';

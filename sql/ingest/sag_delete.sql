@@ -3,15 +3,10 @@ RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    was_there boolean;
 BEGIN
     -- It holds the collection from here on, so that no worker merges what is in the queue.
     PERFORM FROM sag.delete_documents(sag_delete.collection, ARRAY[sag_delete.source]);
-    was_there := FOUND;
-    RETURN sag.supersede_tasks(
-        sag.collection_key(sag_delete.collection), sag_delete.source
-    ) > 0 OR was_there;
+    RETURN FOUND;
 END
 $$;
 COMMENT ON FUNCTION public.sag_delete(text, text) IS
