@@ -84,9 +84,12 @@ def test_what_cannot_be_read_stays(
     # A line that is no JSON may be any document, so that none is deleted then.
     (directory / "lines.jsonl").write_text("{")
     (directory / "n1.txt").unlink()
+    looked = sync(database_url, server, "--dry-run")
+    assert looked.stdout == ""
+    assert "4 documents in the directory; 0 would" in looked.stderr
     result = sync(database_url, server)
     assert result.exit_code == 1
-    assert "Nothing was deleted" in result.stderr
+    assert "Nothing is deleted" in result.stderr
     assert {"line", "docs/n0.txt", "docs/n1.txt"} <= set(sources(connection))
 
 
@@ -105,3 +108,42 @@ def test_a_directory_that_lost_its_files_empties_nothing(
     assert len(sources(connection)) == 6
     assert sync(database_url, server, "--force").exit_code == 0
     assert sources(connection) == []
+
+
+def test_a_run_that_stopped_deletes_nothing(
+    database_url: str,
+    connection: psycopg.Connection[Any],
+    server: ModelServer,
+    directory: Path,
+) -> None:
+    assert sync(database_url, server).exit_code == 0
+    for number in range(7, 10):
+        (directory / f"n{number}.txt").write_text(f"Plant{number} stands in Oslo.")
+    (directory / "n0.txt").rename(directory / "renamed.txt")
+    result = sync(database_url, server, "--max-tokens", "1", "--model-concurrency", "1")
+    assert result.exit_code == 1
+    assert "Nothing is deleted" in result.stderr
+    assert "docs/n0.txt" in sources(connection)
+    assert sync(database_url, server).exit_code == 0
+    assert "docs/n0.txt" not in sources(connection)
+    # That of the renamed one was kept.
+    assert server.count("extraction") == 6 + 3
+
+
+def test_what_an_earlier_run_left_in_the_queue_goes_too(
+    database_url: str,
+    connection: psycopg.Connection[Any],
+    server: ModelServer,
+    directory: Path,
+) -> None:
+    assert sync(database_url, server).exit_code == 0
+    (directory / "n0.txt").write_text("Plant0 has moved to Bergen.")
+    (directory / "n9.txt").write_text("Plant9 stands in Oslo.")
+    # As where it was killed.
+    assert sync(database_url, server, "--max-tokens", "1").exit_code == 1
+    (directory / "n0.txt").unlink()
+    (directory / "n9.txt").unlink()
+    assert sync(database_url, server).exit_code == 0
+    live = "SELECT source FROM sag.ingest_task WHERE state IN ('queued', 'running')"
+    assert column(connection, live) == []
+    assert sources(connection) == [f"docs/n{no}.txt" for no in range(1, 6)]

@@ -12,8 +12,9 @@ from sag_pg.cli.ingest import attempts_option, report_failures, text_search_opti
 from sag_pg.cli.options import collection_option, json_option, metadata_option
 from sag_pg.cli.processing import ProcessingOptions, processing_options
 from sag_pg.client import Client
-from sag_pg.ingest.document import with_metadata
+from sag_pg.ingest.document import SourceDocument, with_metadata
 from sag_pg.ingest.loaders import load_paths
+from sag_pg.ingest.report import Report
 from sag_pg.ingest.sync import Seen, check_deletion, delete_sources, missing_sources
 from sag_pg.models.budget import Usage
 
@@ -57,7 +58,8 @@ def sync(
     with application.connect_ready() as connection:
         client = Client(connection, collection=collection)
         if dry_run:
-            _look(client, sum(1 for _ in documents), seen, force, as_json)
+            found = sum(isinstance(document, SourceDocument) for document in documents)
+            _look(client, found, seen, force, as_json)
             return
         loaded = own.load(connection, usage)
         client.create_collection(collection, text_search_configuration)
@@ -75,7 +77,8 @@ def sync(
         )
         # After the additions, so that what was only renamed costs no answer of a model again.
         deleted = []
-        if not seen.unclear:
+        kept = _why_nothing_goes(seen, report)
+        if kept is None:
             missing, total = missing_sources(connection, collection, seen)
             if not force:
                 check_deletion(len(missing), total, collection)
@@ -85,20 +88,34 @@ def sync(
     else:
         click.echo(f"{report.summary()}; {len(deleted)} deleted")
     report_failures(report)
-    if seen.unclear:
-        message(
-            "Nothing was deleted: it is not known which documents failed.\n"
-            "Hint: Mend what failed, and sync again."
-        )
+    if kept is not None:
+        message(kept)
     if not report.complete:
         click.get_current_context().exit(1)
+
+
+def _why_nothing_goes(seen: Seen, report: Report | None = None) -> str | None:
+    """Say why nothing must be deleted; None where something may be."""
+    if seen.unclear:
+        return (
+            "Nothing is deleted: it is not known which documents failed.\n"
+            "Hint: Mend what failed, and sync again."
+        )
+    if report is not None and (report.stopped or report.waiting or report.cancelled):
+        # What was only renamed may not be in yet, and its answers would go with the old name.
+        return (
+            "Nothing is deleted: not all of the directory is in.\n"
+            "Hint: Run the same command again to go on."
+        )
+    return None
 
 
 def _look(client: Client, documents: int, seen: Seen, force: bool, as_json: bool) -> None:
     """Print what a sync would delete."""
     names = [held.collection for held in client.collections()]
     missing: list[str] = []
-    if client.collection in names:
+    kept = _why_nothing_goes(seen)
+    if kept is None and client.collection in names:
         missing, _ = missing_sources(client.connection, client.collection, seen)
         if not force:
             # As it would be after the additions.
@@ -109,3 +126,5 @@ def _look(client: Client, documents: int, seen: Seen, force: bool, as_json: bool
     for source in missing:
         click.echo(source)
     message(f"{documents} documents in the directory; {len(missing)} would be deleted.")
+    if kept is not None:
+        message(kept)
