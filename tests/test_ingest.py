@@ -358,6 +358,17 @@ def test_an_unreadable_end_drops_the_whole_document(connection: psycopg.Connecti
     assert [row[0] for row in contents(connection)] == ["a", "b"]
 
 
+def test_a_long_text_that_changes_between_its_hash_and_its_copy_fails(
+    connection: psycopg.Connection[Any],
+) -> None:
+    # Longer texts than are kept are read twice.
+    texts = ["Oslo is first. " * 100_000, "Rome is next. " * 100_000]
+    changing = SourceDocument("a", "", lambda: iter([texts.pop(0)]))
+    report = run(connection, [changing, document("b", "Rome stays.")])
+    assert [str(failure) for failure in report.failures] == ["a changed while it was read."]
+    assert [row[0] for row in contents(connection)] == ["b"]
+
+
 def test_two_ingests_at_once(database_url: str) -> None:
     documents = [
         document(f"d{no}", " ".join(f"Hub{(no * step) % 7}" for step in range(1, 8)) + f" Own{no}")

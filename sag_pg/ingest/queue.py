@@ -182,12 +182,13 @@ class Queue:
         ).fetchall()
         for pending, (task_id, outcome) in zip(window, rows, strict=True):
             if pending.content is None and outcome == "queued":
-                self._copy_text(connection, task_id, pending.document)
+                self._copy_text(connection, task_id, pending)
         return [outcome for _, outcome in rows]
 
     def _copy_text(
-        self, connection: psycopg.Connection[Any], task_id: int, document: SourceDocument
+        self, connection: psycopg.Connection[Any], task_id: int, pending: _Pending
     ) -> None:
+        digest = self._processing.begin_hash(pending.document)
         (row,) = connection.execute("SELECT sag.collection_key(%s)", [self._collection]).fetchall()
         with (
             connection.cursor() as cursor,
@@ -196,11 +197,18 @@ class Queue:
             ) as copy,
         ):
             number = 0
-            for piece in document.read():
+            for piece in pending.document.read():
+                digest.update(piece.encode())
                 for start in range(0, len(piece), _PIECE_CHARACTERS):
                     part = piece[start : start + _PIECE_CHARACTERS]
                     copy.write_row((row[0], task_id, number, part))
                     number += 1
+        if digest.digest() != pending.content_hash:
+            # Its hash would vouch for a text that is not in the database.
+            raise LoadError(
+                f"{pending.document.source} changed while it was read.",
+                "Ingest it again when nobody writes it any more.",
+            )
 
     def _fail(self, source: str, error: SagError) -> None:
         self._session.call(
