@@ -1008,6 +1008,24 @@ def test_what_sag_ingest_keeps_of_a_document(connection: Connection) -> None:
         ("'a', E' \\n\\t'", "22023", "the content of 'a' is empty", "sag_delete"),
         ("'a', NULL", "22023", "the content of 'a' is empty", "sag_delete"),
         ("'a', 'Text.', metadata => '[1]'", "22023", "are no object but of type array", "object"),
+        (
+            "'a', 'Text.', metadata => (repeat('{\"a\":', 100) || 1 || repeat('}', 100))::jsonb",
+            "22023",
+            "are nested too deeply",
+            "100 levels",
+        ),
+        (
+            "'a', 'Text.', metadata => '{\"a\": [1e5000]}'",
+            "22023",
+            "a number in the metadata of 'a' is too large",
+            "1e308",
+        ),
+        (
+            "'a', 'Text.', metadata => '{\"a\": -1e309}'",
+            "22023",
+            "a number in the metadata of 'a' is too large",
+            "1e308",
+        ),
         ("'a', 'Text.', collection => 'nowhere'", "42704", "nowhere", "collection"),
     ],
 )

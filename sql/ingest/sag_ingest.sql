@@ -26,6 +26,19 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value',
         HINT = 'Give an object, such as ''{"year": 2024}''.';
     END IF;
+    -- What a worker cannot read would end it, and the next one after it.
+    IF sag_ingest.metadata @? '$.**{100 to last}' THEN
+        RAISE EXCEPTION 'the metadata of % are nested too deeply',
+            quote_literal(left(sag_ingest.source, 100))
+        USING ERRCODE = 'invalid_parameter_value',
+        HINT = 'Give objects and arrays of less than 100 levels.';
+    END IF;
+    IF sag_ingest.metadata @? '$.** ? (@ > 1e308 || @ < -1e308)' THEN
+        RAISE EXCEPTION 'a number in the metadata of % is too large',
+            quote_literal(left(sag_ingest.source, 100))
+        USING ERRCODE = 'invalid_parameter_value',
+        HINT = 'Give numbers up to 1e308, or text.';
+    END IF;
     -- Nothing but insertions, so that no trigger ever waits for a worker.
     INSERT INTO sag.ingest_task (
         collection_id, job_id, source, title, markdown, metadata, character_count, max_attempts
