@@ -492,6 +492,29 @@ def test_a_wrong_line_is_named(source: Connection, target: Connection, tmp_path:
     assert_counts_exact(target)
 
 
+def test_metadata_may_be_as_deep_as_is_read(
+    source: Connection, target: Connection, tmp_path: Path
+) -> None:
+    export_collection(source, "from", tmp_path / "set")
+    path = tmp_path / "set" / "documents.jsonl"
+    kept = path.read_bytes()
+    for number, is_refused in (("1", False), ("1.0000000000000000000001", True)):
+        deep = '{"a":' * 600 + number + "}" * 600
+        lines = kept.split(b"\n")
+        record = json.loads(lines[0])
+        record["metadata"] = 0
+        lines[0] = json.dumps(record).replace('"metadata": 0', f'"metadata": {deep}').encode()
+        path.write_bytes(b"\n".join(lines))
+        seal(tmp_path / "set")
+        if is_refused:
+            with pytest.raises(LoadError, match=r"documents\.jsonl, one of the lines 1 to"):
+                import_collection(target, tmp_path / "set", "refused")
+        else:
+            import_collection(target, tmp_path / "set", "deep")
+            export_collection(target, "deep", tmp_path / "again")
+            assert deep in (tmp_path / "again" / "documents.jsonl").read_text().replace(" ", "")
+
+
 def test_files_that_are_not_as_exported(
     source: Connection, target: Connection, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ _SPOOLED_ROWS: Final = 256
 _SENT_LINES: Final = 500
 _SENT_CHARACTERS: Final = 2**20
 # What the database, or the way there, has against a line.
-_REFUSALS: Final = (psycopg.DataError, psycopg.IntegrityError, UnicodeError)
+_REFUSALS: Final = (psycopg.DataError, psycopg.IntegrityError, UnicodeError, RecursionError)
 
 
 @dataclass(slots=True)

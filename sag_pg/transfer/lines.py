@@ -1,5 +1,6 @@
 """Files of JSON lines, read one by one with errors that name the line."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from decimal import Decimal
@@ -112,7 +113,14 @@ class Lines:
 
 
 def exact_json(value: Any) -> str:
-    """Return the JSON of a value that may hold Decimal."""
+    """Return the JSON of a value that may hold Decimal.
+
+    Raises:
+        RecursionError: It holds Decimal and is nested too deeply.
+    """
+    # As deep as json reads, where it can.
+    with contextlib.suppress(TypeError):
+        return json.dumps(value)
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(k)}:{exact_json(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
