@@ -884,6 +884,9 @@ def test_metadata_of_the_command(cli: Cli, connection: Connection, tmp_path: Pat
     assert column(connection, "SELECT metadata FROM sag.document ORDER BY source") == [
         {"project": "Apollo", "level": 3, "year": number} for number in range(2)
     ]
+    # What goes deeper than metadata can is a text.
+    deep = "[" * 600 + "]" * 600
+    cli.ingest("ingest", str(path), "--metadata", f"deep={deep}", "--estimate")
     # With other metadata it is another document, with answers that are there.
     report = json.loads(cli.ingest("ingest", str(path), "--metadata", "level=4", "--json").stdout)
     assert report["replaced"] == 2

@@ -13,6 +13,7 @@ from sag_pg.cli.application import message
 from sag_pg.client import GATEWAY
 from sag_pg.errors import ConfigurationError, ModelError
 from sag_pg.models.settings import SETTINGS, ModelSettings, Setting
+from sag_pg.text import clean_json
 
 if TYPE_CHECKING:
     from sag_pg.models.base import EmbeddingModel
@@ -43,6 +44,8 @@ def _json_or_text(text: str) -> Any:
         value = json.loads(text)
         # NaN and Infinity are Python's, not JSON's.
         json.dumps(value, allow_nan=False)
+        # Which goes less deep.
+        clean_json(value)
     except (ValueError, RecursionError):
         return text
     return value
