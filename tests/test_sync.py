@@ -104,7 +104,7 @@ def test_a_directory_that_lost_its_files_empties_nothing(
         path.unlink()
     result = sync(database_url, server)
     assert result.exit_code == 1
-    assert "6 of the 6 documents" in result.stderr
+    assert "6 documents of collection 'default', which had 6, are not in" in result.stderr
     assert len(sources(connection)) == 6
     assert sync(database_url, server, "--force").exit_code == 0
     assert sources(connection) == []
@@ -147,3 +147,23 @@ def test_what_an_earlier_run_left_in_the_queue_goes_too(
     live = "SELECT source FROM sag.ingest_task WHERE state IN ('queued', 'running')"
     assert column(connection, live) == []
     assert sources(connection) == [f"docs/n{no}.txt" for no in range(1, 6)]
+
+
+def test_a_wrong_directory_that_is_larger_takes_nobodys_place(
+    database_url: str,
+    connection: psycopg.Connection[Any],
+    server: ModelServer,
+    directory: Path,
+) -> None:
+    for number in range(6, 12):
+        (directory / f"n{number}.txt").write_text(f"Plant{number} stands in Oslo.")
+    assert sync(database_url, server).exit_code == 0
+    directory.rename(directory.with_name("moved"))
+    directory.mkdir()
+    for number in range(20):
+        (directory / f"w{number}.txt").write_text(f"Plant{number} stands in Oslo.")
+    for options in (["--dry-run"], []):
+        result = sync(database_url, server, *options)
+        assert result.exit_code == 1
+        assert "12 documents of collection 'default', which had 12" in result.stderr
+    assert {f"docs/n{no}.txt" for no in range(12)} <= set(sources(connection))

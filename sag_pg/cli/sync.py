@@ -61,6 +61,7 @@ def sync(
             found = sum(isinstance(document, SourceDocument) for document in documents)
             _look(client, found, seen, force, as_json)
             return
+        before = _document_count(client)
         loaded = own.load(connection, usage)
         client.create_collection(collection, text_search_configuration)
         report = run_ingest(
@@ -79,9 +80,9 @@ def sync(
         deleted = []
         kept = _why_nothing_goes(seen, report)
         if kept is None:
-            missing, total = missing_sources(connection, collection, seen)
+            missing, after = missing_sources(connection, collection, seen)
             if not force:
-                check_deletion(len(missing), total, collection)
+                check_deletion(len(missing), before, after, collection)
             deleted = list(delete_sources(connection, collection, missing))
     if as_json:
         click.echo(json.dumps({**asdict(report), "deleted": deleted}, ensure_ascii=False))
@@ -110,16 +111,22 @@ def _why_nothing_goes(seen: Seen, report: Report | None = None) -> str | None:
     return None
 
 
+def _document_count(client: Client) -> int:
+    """How many documents the collection has; 0 where there is none."""
+    return sum(
+        held.documents for held in client.collections() if held.collection == client.collection
+    )
+
+
 def _look(client: Client, documents: int, seen: Seen, force: bool, as_json: bool) -> None:
     """Print what a sync would delete."""
-    names = [held.collection for held in client.collections()]
     missing: list[str] = []
+    before = _document_count(client)
     kept = _why_nothing_goes(seen)
-    if kept is None and client.collection in names:
+    if kept is None and before:
         missing, _ = missing_sources(client.connection, client.collection, seen)
         if not force:
-            # As it would be after the additions.
-            check_deletion(len(missing), len(missing) + documents, client.collection)
+            check_deletion(len(missing), before, len(missing) + documents, client.collection)
     if as_json:
         click.echo(json.dumps({"documents": documents, "delete": missing}))
         return

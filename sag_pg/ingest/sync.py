@@ -71,15 +71,22 @@ def missing_sources(
         missing += [source for source in page if _digest(source) not in seen.digests]
 
 
-def check_deletion(missing: int, total: int, collection: str) -> None:
+def check_deletion(missing: int, before: int, after: int, collection: str) -> None:
     """Refuse to delete all or most of a collection.
+
+    Args:
+        missing: Documents that the directory does not have.
+        before: Documents of the collection before those of the directory were added. Against
+            these, a wrong directory that is larger than the right one does not look like it.
+        after: Documents of the collection with them.
+        collection: Its name.
 
     Raises:
         SagError: It is every document, or more than half of them and more than a few.
     """
-    if missing and (missing == total or missing > max(_FEW, _MOST_DELETED_SHARE * total)):
+    if missing and (missing == after or missing > max(_FEW, _MOST_DELETED_SHARE * before)):
         raise SagError(
-            f"{missing} of the {total} documents of collection {collection!r} are not in the"
+            f"{missing} documents of collection {collection!r}, which had {before}, are not in the"
             " directory and would be deleted.",
             "Is it the right directory, by the same path as before, and the right collection?"
             " If so, say --force.",
