@@ -484,6 +484,10 @@ class TestStdin:
     def test_binary(self) -> None:
         assert str(fail_one("-", stdin=b"\x1f\x8b\x08").error).endswith(" at byte 1")
 
+    def test_standard_input_may_be_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stdin", None)
+        assert str(fail_one("-").error) == "standard input: cannot be read: it is closed"
+
     def test_a_pipe_can_be_read(self) -> None:
         receiver, sender = os.pipe()
         os.write(sender, b"through a pipe")

@@ -67,6 +67,8 @@ def _assignments(
 def _read_question(ctx: click.Context, param: click.Parameter, question: str) -> str:
     if question != "-":
         return question
+    if sys.stdin is None:
+        raise click.UsageError("Standard input is closed, from which the question is to be read.")
     return sys.stdin.buffer.read().decode(errors="replace").strip()
 
 

@@ -56,7 +56,7 @@ def load_paths(
     with Converter() as converter:
         for path in paths:
             if path == STDIN:
-                yield from _load_stdin(sys.stdin.buffer if stdin is None else stdin)
+                yield from _load_stdin(stdin)
             else:
                 yield from _load_path(path, converter)
 
@@ -189,8 +189,13 @@ def _open(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def _load_stdin(stream: BinaryIO) -> Iterator[SourceDocument | LoadFailure]:
+def _load_stdin(stream: BinaryIO | None) -> Iterator[SourceDocument | LoadFailure]:
     try:
+        if stream is None:
+            # None where the process was started without one.
+            if sys.stdin is None:
+                raise OSError("it is closed")
+            stream = sys.stdin.buffer
         spool = Spool.of(stream)
         is_jsonl = begins_with_object(spool.open)
     except OSError as error:
