@@ -28,6 +28,7 @@
 \ir ingest/begin_batch.sql
 \ir ingest/check_batch.sql
 \ir ingest/discard_tasks.sql
+\ir ingest/supersede_failed.sql
 \ir ingest/hold_tasks.sql
 \ir ingest/merge_documents.sql
 \ir ingest/merge_entities.sql

@@ -142,6 +142,36 @@ def test_deleted_is_not_retried(connection: Connection) -> None:
     assert value(connection, "SELECT sag.retry_job(%s)", job) == 0
 
 
+@pytest.mark.parametrize("how", ["merged", "unchanged"])
+def test_what_failed_is_over_once_newer_content_is_in(connection: Connection, how: str) -> None:
+    if how == "unchanged":
+        merge(connection, [document("a", "New.")])
+    worker = register(connection)
+    job = start_job(connection)
+    (bad, other) = ids(queue(connection, job, document("a", "Old."), document("b")))
+    connection.execute("SELECT sag.seal_job(%s)", [job])
+    take(connection, worker)
+    for failed in (bad, other):
+        connection.execute("SELECT sag.fail_task(%s, %s, 'broken', NULL)", [worker, failed])
+    new = value(connection, "SELECT sag_ingest('a', 'New.')")
+    take(connection, worker)
+    if how == "unchanged":
+        call(
+            connection,
+            "settle_unchanged",
+            collection="default",
+            worker=worker,
+            tasks=[new],
+            content_hashes=[document("a", "New.").content_hash],
+        )
+    else:
+        merge(connection, [replace(document("a", "New."), task_id=new)], worker=worker)
+    assert task(connection, new)["state"] in ("added", "unchanged")
+    assert [task(connection, key)["state"] for key in (bad, other)] == ["superseded", "failed"]
+    assert piece_count(connection) == 1
+    assert value(connection, "SELECT sag.retry_job(%s)", job) == 1
+
+
 def test_unknown_collection_and_job(connection: Connection) -> None:
     worker = register(connection)
     with pytest.raises(errors.UndefinedObject):
@@ -253,6 +283,8 @@ def test_work_does_not_grow_with_the_queue(
     assert rows_read(lambda: queue(postgresql, job, *new)) < 500
     assert rows_read(lambda: queue(postgresql, job, *again)) < 500
     assert rows_read(lambda: call(postgresql, "job_failures", job=job)) < 100
+    delete = "SELECT sag_delete(%s)"
+    assert rows_read(lambda: [postgresql.execute(delete, [str(no)]) for no in (7, 15000)]) < 100
 
 
 @pytest.mark.usefixtures("old_server")

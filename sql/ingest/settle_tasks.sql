@@ -88,6 +88,7 @@ BEGIN
         AND NOT EXISTS (
             SELECT FROM pg_temp.sag_batch_failure AS x WHERE x.document_no = b.document_no
         );
+    PERFORM sag.supersede_failed(target, held);
 END
 $$;
 COMMENT ON FUNCTION sag.settle_tasks(bigint, bigint[]) IS

@@ -1,10 +1,3 @@
-DO $$
-BEGIN
-    IF to_regprocedure('sag.settle_unchanged(bigint, bigint[])') IS NOT NULL THEN
-        DROP FUNCTION sag.settle_unchanged(bigint, bigint[]);
-    END IF;
-END
-$$;
 CREATE OR REPLACE FUNCTION sag.settle_unchanged(
     collection text, worker bigint, tasks bigint[], content_hashes bytea[]
 ) RETURNS TABLE (task_id bigint)
@@ -41,6 +34,7 @@ BEGIN
         WHERE f.collection_id = target AND f.task_id = asked.task_id;
         DELETE FROM sag.ingest_piece AS p
         WHERE p.collection_id = target AND p.task_id = asked.task_id;
+        PERFORM sag.supersede_failed(target, ARRAY[asked.task_id]);
         task_id := asked.task_id;
         RETURN NEXT;
     END LOOP;

@@ -5,7 +5,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-    found bigint[] := ARRAY(
+    superseded bigint[] := ARRAY(
         SELECT t.task_id
         FROM (SELECT DISTINCT u.source FROM unnest(supersede_tasks.sources) AS u (source)) AS s
         -- As in sag.document_events().
@@ -15,21 +15,13 @@ DECLARE
                 -- What failed keeps its text for a retry; it goes as well.
                 AND x.state IN ('queued', 'running', 'failed', 'incomplete')
             OFFSET 0
+            FOR UPDATE
         ) AS t
     );
-    superseded bigint[];
 BEGIN
-    IF found = '{}' THEN
+    IF superseded = '{}' THEN
         RETURN;
     END IF;
-    superseded := ARRAY(
-        SELECT t.task_id
-        FROM sag.ingest_task AS t
-        WHERE t.collection_id = target AND t.task_id = ANY(found)
-            AND t.state IN ('queued', 'running', 'failed', 'incomplete')
-        ORDER BY t.task_id
-        FOR UPDATE
-    );
     PERFORM sag.discard_tasks(target, superseded, 'superseded');
     RETURN QUERY
     SELECT DISTINCT t.source
