@@ -397,15 +397,20 @@ def test_of_many_documents_the_one_that_kills_workers_fails(connection: Connecti
 
 @pytest.mark.usefixtures("old_server")
 def test_workers_that_were_killed_are_forgotten_in_the_end(connection: Connection) -> None:
-    register(connection, "there:1")
+    dead = register(connection, "there:1")
+    claim(connection, dead, b"a", b"b")
+    store(connection, dead, b"a", {"n": 1})
     connection.execute("UPDATE sag.ingest_worker SET heartbeat_at = now() - interval '59 minutes'")
-    register(connection, "here:1")
+    claim(connection, register(connection, "here:1"), b"c")
     connection.execute("UPDATE sag.ingest_worker SET heartbeat_at = heartbeat_at - interval '2 m'")
     register(connection, "here:2")
     assert column(connection, "SELECT name FROM sag.ingest_worker ORDER BY 1") == [
         "here:1",
         "here:2",
     ]
+    # What it was asking for goes with it; what was answered stays.
+    keys = column(connection, "SELECT answer_key FROM sag.model_answer ORDER BY 1")
+    assert [bytes(key) for key in keys] == [b"a", b"c"]
 
 
 # Queueing.
