@@ -58,7 +58,7 @@ class Session:
             self.connection.close()
 
     def call(self, query: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows.
+        """Run one statement, again where it lost a conflict, and return its rows.
 
         Raises:
             DatabaseError: The server was lost and did not come back in time.
@@ -70,7 +70,7 @@ class Session:
                 cursor = connection.execute(query.encode(), arguments)
                 return cursor.fetchall() if cursor.description is not None else []
 
-        return self._persist(run)
+        return self._persist(lambda connection: _resolve(lambda: run(connection)))
 
     def transact(self, action: Callable[[Connection], T]) -> T:
         """Run an action in a transaction, and again where it lost a conflict or its connection.
@@ -84,17 +84,13 @@ class Session:
         """
 
         def run(connection: Connection) -> T:
-            for attempt in range(1, _CONFLICT_TRIES + 1):
-                try:
-                    with connection.transaction(), _ending_what_is_interrupted(connection):
-                        return action(connection)
-                except _CONFLICTS:
-                    if attempt == _CONFLICT_TRIES:
-                        raise
-                    time.sleep(0.1 * 2**attempt)
-            raise AssertionError("unreachable")
+            with connection.transaction(), _ending_what_is_interrupted(connection):
+                # Whatever database or role have as default: who waits for a collection is to see
+                # what the one before did to it, not to lose a conflict with it.
+                connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                return action(connection)
 
-        return self._persist(run)
+        return self._persist(lambda connection: _resolve(lambda: run(connection)))
 
     def _persist(self, action: Callable[[Connection], T]) -> T:
         started = time.perf_counter()
@@ -130,6 +126,18 @@ class Session:
         self.close()
         self.connection = connection
         self.on_return()
+
+
+def _resolve(action: Callable[[], T]) -> T:
+    """Run what is a transaction of its own, again where it lost a conflict."""
+    for attempt in range(1, _CONFLICT_TRIES + 1):
+        try:
+            return action()
+        except _CONFLICTS:
+            if attempt == _CONFLICT_TRIES:
+                raise
+            time.sleep(0.1 * 2**attempt)
+    raise AssertionError("unreachable")
 
 
 @contextlib.contextmanager
