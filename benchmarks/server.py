@@ -10,6 +10,7 @@ from typing import Any
 import click
 import psycopg
 from psycopg import conninfo
+from psycopg.types.json import Jsonb
 from synthetic import DIMENSIONS, Corpus
 
 from sag_pg import embedded, migrate
@@ -59,7 +60,7 @@ def make_batch(corpus: Corpus, start: int, count: int, task_ids: list[int] | Non
         batch.close_document(
             document["source"],
             document["title"],
-            {},
+            Jsonb({}),
             document["content_hash"],
             "synthetic",
             1,

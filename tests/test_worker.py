@@ -294,6 +294,34 @@ def test_a_worker_keeps_up_with_sql_clients(commands: Commands, connection: Conn
     assert worker_names(connection) == []
 
 
+def test_metadata_that_cannot_be_read_fail_alone(
+    commands: Commands, connection: Connection
+) -> None:
+    exact = '{"pi": 3.14159265358979323846264338327950288, "price": 1.50}'
+    levels = 5000
+    given = {
+        "digits": '{"n": 1e5000}',
+        "exact": exact,
+        "levels": '{"n": ' + "[" * levels + "]" * levels + "}",
+        "none": "{}",
+    }
+    with connection.transaction():
+        for source, metadata in given.items():
+            query = "SELECT sag_ingest(%s, 'Oslo stands there.', metadata => %s::jsonb)"
+            connection.execute(query, [source, metadata])
+        connection.execute("UPDATE sag.ingest_task SET max_attempts = 1")
+    commands.end(
+        commands.start("work", "--until-done", "--extractor", "rules", "--embedding", "none")
+    )
+    states = connection.execute("SELECT source, state FROM sag.ingest_task").fetchall()
+    added = {"exact": "added", "none": "added"}
+    assert dict(states) == {"digits": "failed", "levels": "failed", **added}
+    query = "SELECT metadata::text FROM sag.document WHERE source = 'exact'"
+    assert value(connection, query) == exact
+    query = "SELECT error FROM sag.ingest_task WHERE source = 'levels'"
+    assert "nested too deeply" in value(connection, query)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_is_told_to_end_gives_back_what_it_has(
     commands: Commands, connection: Connection, number: int

@@ -10,6 +10,7 @@ a language model answers is stored at once, so that nobody pays for it twice.
 """
 
 import hashlib
+import json
 import os
 import socket
 import time
@@ -29,7 +30,7 @@ from sag_pg.ingest.chunking import Chunk, chunk
 from sag_pg.ingest.events import Event, EventMaker, TitledChunk
 from sag_pg.ingest.heartbeat import Heartbeat
 from sag_pg.ingest.processing import Processing
-from sag_pg.ingest.queue import KEPT_CHARACTERS, REFUSALS
+from sag_pg.ingest.queue import KEPT_CHARACTERS, REFUSALS, shown
 from sag_pg.ingest.session import Session
 from sag_pg.ingest.stored_extraction import StoredExtractor
 from sag_pg.models.base import CostlyExtractor
@@ -80,12 +81,23 @@ class Task:
     title: str
     title_stated: bool
     markdown: bool
-    metadata: dict[str, Any]
+    # JSON as the database writes it: Python would round its numbers, if it could read it.
+    metadata_text: str
     content_hash: bytes | None
     character_count: int
     lapses: int
     # The text, where it is small enough to be held.
     content: str | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What filters ask for, as Python reads it.
+
+        Raises:
+            ValueError: It holds a number with too many digits.
+            RecursionError: It is nested too deeply.
+        """
+        return dict(json.loads(self.metadata_text))
 
 
 @dataclass(slots=True)
@@ -273,7 +285,7 @@ class Worker:
             self._register_again()
         rows = self._session.call(
             "SELECT task_id, collection_id, collection, job_id, source, title, title_stated,"
-            " markdown, metadata, content_hash, character_count, lapses"
+            " markdown, metadata::text, content_hash, character_count, lapses"
             " FROM sag.take_tasks(%s, %s, %s, %s, %s, %s)",
             [
                 self.worker_id,
@@ -344,8 +356,22 @@ class Worker:
         without_hash = [task for task in tasks if task.content_hash is None]
         if not without_hash:
             return tasks
+        readable = []
         for task in without_hash:
-            digest = self._processing.begin_hash(task)
+            try:
+                digest = self._processing.begin_hash(task)
+            except (ValueError, RecursionError):
+                # As the loaders refuse them: nobody could read the document's row in Python.
+                self._fail(
+                    task,
+                    LoadError(
+                        f"The metadata of {shown(task.source)} are nested too deeply, or hold a"
+                        " number with too many digits.",
+                        "Give such a number as a string, and objects of a few levels.",
+                    ),
+                )
+                continue
+            readable.append(task)
             for piece in self._pieces(task):
                 digest.update(piece.encode())
             task.content_hash = digest.digest()
@@ -353,12 +379,13 @@ class Worker:
             "SELECT source FROM sag.unchanged_sources(%s, %s, %s)",
             [
                 self._collection,
-                [task.source for task in without_hash],
-                [task.content_hash for task in without_hash],
+                [task.source for task in readable],
+                [task.content_hash for task in readable],
             ],
         )
+        tasks = [task for task in tasks if task.content_hash is not None]
         sources = {row[0] for row in rows}
-        unchanged = [task for task in without_hash if task.source in sources]
+        unchanged = [task for task in readable if task.source in sources]
         if not unchanged:
             return tasks
         rows = self._session.call(
@@ -465,7 +492,7 @@ class Worker:
         self._batch.close_document(
             task.source,
             task.title,
-            task.metadata,
+            Jsonb(task.metadata_text, dumps=str),
             content_hash,
             self._processing.extractor.name,
             current.chunk_count,

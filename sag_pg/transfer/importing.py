@@ -195,7 +195,7 @@ class _Import:
         batch.close_document(
             source,
             document["title"],
-            document["metadata"],
+            Jsonb(document["metadata"]),
             document["content_hash"],
             document["extractor"],
             len(ordinals),
