@@ -294,6 +294,36 @@ def test_a_worker_keeps_up_with_sql_clients(commands: Commands, connection: Conn
     assert worker_names(connection) == []
 
 
+def test_a_worker_outlives_a_collection_that_is_dropped(
+    commands: Commands, connection: Connection
+) -> None:
+    process = commands.work()
+    commands.await_that(lambda: worker_of(connection, process), process)
+    commands.server.delay = 0.1
+    document = "SELECT sag_ingest(%s, %s, collection => %s)"
+    for again in (False, True):
+        connection.execute("SELECT sag.create_collection('gone')")
+        with connection.transaction():
+            for number in range(100):
+                text = f"Plant{number} stands in Oslo, {again}."
+                connection.execute(document, [f"d{number}", text, "gone"])
+        asked = commands.server.count("extraction")
+        commands.await_that(lambda: commands.server.count("extraction") > asked + 20, process)  # noqa: B023
+        connection.execute("SELECT sag.drop_collection('gone')")
+        if again:
+            # Another one of the same name is not what the worker had at hand.
+            connection.execute("SELECT sag.create_collection('gone')")
+        task = value(connection, document, "kept", f"Plant stands in Oslo, {again}.", "default")
+        query = "SELECT state FROM sag.ingest_task WHERE task_id = %s"
+        done = ("added", "replaced")
+        commands.await_that(lambda: value(connection, query, task) in done, process)  # noqa: B023
+    process.terminate()
+    assert "Dealt with" in commands.end(process)
+    assert column(connection, "SELECT source FROM sag.document") == ["kept"]
+    assert worker_names(connection) == []
+    assert_counts_exact(connection)
+
+
 def test_metadata_that_cannot_be_read_fail_alone(
     commands: Commands, connection: Connection
 ) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -204,7 +204,9 @@ class Job:
         if error is None or self._session.connection.broken or self._session.connection.closed:
             return
         if isinstance(error, psycopg.Error):
-            self.stop(explain_error(error)[0])
+            # Where the job is gone with its collection, the first error says more.
+            with suppress(psycopg.Error):
+                self.stop(explain_error(error)[0])
         else:
             self.stop(str(error) if isinstance(error, SagError) else "It was interrupted.")
 

@@ -159,6 +159,8 @@ class Worker:
         self._batch = Batch()
         self._merged_at = time.monotonic()
         self._collection = ""
+        # Of the collection of what is at hand; None before anything is.
+        self._collection_id: int | None = None
         self._events = EventMaker(processing, None)
         self._current: _Current | None = None
         # Tasks taken and neither merged nor given back.
@@ -212,20 +214,19 @@ class Worker:
             DatabaseError: The database was lost and did not come back.
             psycopg.Error: The database refused the work as a whole.
         """
+        is_for_all = collection is None and job_id is None
         try:
             while not is_stopped():
                 self._heartbeat.work.clear()
-                tasks = self._take(collection, job_id)
-                if tasks:
-                    # One that workers died of is to take no others along.
-                    is_suspect = tasks[0].lapses >= _SUSPECT_LAPSES
-                    if is_suspect:
-                        self._flush()
-                    self._process(tasks, is_stopped)
-                    if is_suspect and self._current is None:
-                        self._flush()
+                try:
+                    is_busy = self._advance(collection, job_id, is_stopped)
+                except psycopg.Error:
+                    if not (is_for_all and self._is_collection_gone()):
+                        raise
+                    self._forget()
                     continue
-                self._flush()
+                if is_busy:
+                    continue
                 # What somebody held while this worker was done with it, and then left to it.
                 self._give_back()
                 if is_done():
@@ -233,12 +234,10 @@ class Worker:
                 # Others may have got something done.
                 self._notify(self.worked)
                 self._heartbeat.work.wait(_POLL_SECONDS)
-            self._abandon()
-            self._flush()
+            self._merge_ready()
         # What is ready may have been paid for.
         except ModelError:
-            self._abandon()
-            self._flush()
+            self._merge_ready()
             raise
         finally:
             if not self._session.connection.broken:
@@ -257,6 +256,33 @@ class Worker:
                 "VACUUM (ANALYZE, INDEX_CLEANUP OFF)"
                 " sag.document, sag.chunk, sag.event, sag.entity, sag.event_entity"
             )
+
+    def _advance(
+        self, collection: str | None, job_id: int | None, is_stopped: Callable[[], bool]
+    ) -> bool:
+        """Take some tasks and process them, or merge what is ready; say whether there were any."""
+        tasks = self._take(collection, job_id)
+        if not tasks:
+            self._flush()
+            return False
+        # One that workers died of is to take no others along.
+        is_suspect = tasks[0].lapses >= _SUSPECT_LAPSES
+        if is_suspect:
+            self._flush()
+        self._process(tasks, is_stopped)
+        if is_suspect and self._current is None:
+            self._flush()
+        return True
+
+    def _merge_ready(self) -> None:
+        """Merge what is ready at the end, and let go of the rest."""
+        self._abandon()
+        try:
+            self._flush()
+        except psycopg.Error:
+            if not self._is_collection_gone():
+                raise
+            self._forget()
 
     def _register(self) -> int:
         name = f"{socket.gethostname()}:{os.getpid()}"
@@ -302,9 +328,9 @@ class Worker:
 
     def _process(self, tasks: list[Task], is_stopped: Callable[[], bool]) -> None:
         collection = tasks[0].collection
-        if collection != self._collection:
+        if (collection, tasks[0].collection_id) != (self._collection, self._collection_id):
             self._flush()
-            self._collection = collection
+            self._collection, self._collection_id = collection, tasks[0].collection_id
             self._events = self._event_maker(collection)
         self._read(tasks)
         changed = self._without_unchanged(tasks)
@@ -508,6 +534,24 @@ class Worker:
             self._current = None
         in_batch = set(self._batch.task_ids)
         self._held = {key: task for key, task in self._held.items() if key in in_batch}
+
+    def _is_collection_gone(self) -> bool:
+        """Whether the collection at hand was dropped, whatever has its name by now."""
+        connection = self._session.connection
+        if self._collection_id is None or connection.broken or connection.closed:
+            return False
+        return not self._session.call(
+            "SELECT FROM sag.collection WHERE collection_id = %s", [self._collection_id]
+        )
+
+    def _forget(self) -> None:
+        """Drop all that is at hand, for its collection is gone, and give back what is of others."""
+        self._batch.clear()
+        self._current = None
+        self._held.clear()
+        self._collection, self._collection_id = "", None
+        self._recorded = self._usage.by_model
+        self._give_back()
 
     def _flush(self) -> None:
         """Merge the batch; where the database refuses it, each of its documents alone."""
