@@ -14,7 +14,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -306,10 +306,19 @@ class Worker:
             "SELECT FROM sag.release_tasks(%s, %s::bigint[])", [self.worker_id, list(self._held)]
         )
 
+    def _beat_if_late(self) -> None:
+        # The server, or the role, may have no connection to spare for the heartbeat.
+        if self._heartbeat.is_late:
+            self._heartbeat.beat(self._session.call)
+
+    def _call(self, query: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        self._beat_if_late()
+        return self._session.call(query, arguments)
+
     def _take(self, collection: str | None, job_id: int | None) -> list[Task]:
         if self._heartbeat.forgotten.is_set():
             self._register_again()
-        rows = self._session.call(
+        rows = self._call(
             "SELECT task_id, collection_id, collection, job_id, source, title, title_stated,"
             " markdown, metadata::text, content_hash, character_count, lapses"
             " FROM sag.take_tasks(%s, %s, %s, %s, %s, %s)",
@@ -343,7 +352,7 @@ class Worker:
         extractor = self._processing.extractor
         if not isinstance(extractor, CostlyExtractor):
             return EventMaker(self._processing, None)
-        stored = StoredExtractor(extractor, collection, self.worker_id, self._session.call)
+        stored = StoredExtractor(extractor, collection, self.worker_id, self._call)
         return EventMaker(self._processing, stored)
 
     def _read(self, tasks: list[Task]) -> None:
@@ -456,6 +465,7 @@ class Worker:
 
     def _process_group(self, group: list[_Part]) -> None:
         """Extract and embed the chunks of a group, and put them into the batch."""
+        self._beat_if_late()
         try:
             events = iter(
                 self._events.make(
