@@ -24,7 +24,7 @@ from sag_pg.client import Client
 from sag_pg.errors import LoadError
 from sag_pg.ingest import heartbeat, worker
 from sag_pg.ingest.document import SourceDocument, text_document
-from sag_pg.ingest.job import Progress, Report, ingest
+from sag_pg.ingest.job import Progress, Report, ingest, queue
 from sag_pg.ingest.loaders import load_paths
 from sag_pg.ingest.processing import Processing
 from sag_pg.ingest.session import Session
@@ -393,6 +393,29 @@ def test_a_long_text_that_changes_between_its_hash_and_its_copy_fails(
     report = run(connection, [changing, document("b", "Rome stays.")])
     assert [str(failure) for failure in report.failures] == ["a changed while it was read."]
     assert [row[0] for row in contents(connection)] == ["b"]
+
+
+def test_an_ingest_whose_documents_another_one_takes_over(
+    connection: psycopg.Connection[Any], database_url: str
+) -> None:
+    documents = [document(f"d{no}", f"Paris {no}.") for no in range(100)]
+    others: list[Report] = []
+
+    def again(progress: Progress) -> None:
+        if progress.is_queueing or others:
+            return
+        with migrate.connect_migrated(config.resolve(database_url, None)) as other:
+            processing = Processing(CountingExtractor(), None)
+            others.append(queue(other, documents, "default", processing))
+
+    # One comes twice, which is no matter of the other one.
+    report = run(connection, [*documents, *documents[:1]], progress=again)
+    assert (others[0].waiting, others[0].adopted) == (100, 0)
+    assert (report.documents, report.added, report.is_empty) == (101, 0, False)
+    assert report.adopted >= 99
+    assert "adopted by another ingest" in report.summary()
+    assert run(connection, documents).added == 100
+    assert run(connection, []).is_empty
 
 
 def test_two_ingests_at_once(database_url: str) -> None:

@@ -151,6 +151,10 @@ def report_failures(report: Report) -> None:
     elif report.is_empty:
         types = ", ".join(SUPPORTED_SUFFIXES)
         message(f"Nothing to ingest: there is no file of a type that is known ({types}).")
+    if report.adopted:
+        message(
+            "The same documents were ingested again meanwhile: sag-pg jobs shows how far it is."
+        )
 
 
 def _print_estimate(found: Estimate, as_json: bool) -> None:

@@ -114,10 +114,9 @@ def ingest(
         with Worker(session, processing, usage or Usage(), meter.worked) as worker:
             with Job(session, collection, processing, worker.worker_id) as job, helpers(job.job_id):
                 meter.job = job
-                filled = Queue(
+                queued = Queue(
                     session, collection, job.job_id, processing, max_attempts, meter.queued
-                )
-                filled.add(documents)
+                ).add(documents)
                 job.seal()
                 meter.begin_work()
                 try:
@@ -126,7 +125,7 @@ def ingest(
                     job.stop(" ".join(filter(None, (str(error), error.hint))))
             meter.end(worker.worked)
             worker.maintain()
-        return _timed_report(session, job, filled, started)
+        return _timed_report(session, job, queued, started)
     finally:
         session.close()
 
@@ -151,10 +150,11 @@ def queue(
             Worker(session, processing, Usage()) as worker,
             Job(session, collection, processing, worker.worker_id) as job,
         ):
-            filled = Queue(session, collection, job.job_id, processing, max_attempts, meter.queued)
-            filled.add(documents)
+            queued = Queue(
+                session, collection, job.job_id, processing, max_attempts, meter.queued
+            ).add(documents)
             job.seal()
-        return _timed_report(session, job, filled, started)
+        return _timed_report(session, job, queued, started)
     finally:
         session.close()
 
@@ -227,9 +227,8 @@ class Job:
         return read_status(self._session, self.job_id)
 
 
-def _timed_report(session: Session, job: Job, filled: Queue, started: float) -> Report:
-    report = read_report(session, job.job_id)
-    report.warnings = filled.warnings
+def _timed_report(session: Session, job: Job, queued: Queued, started: float) -> Report:
+    report = read_report(session, job.job_id, queued)
     report.seconds = time.perf_counter() - started
     report.database_seconds = session.seconds
     return report

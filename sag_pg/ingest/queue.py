@@ -1,7 +1,7 @@
 """Puts documents into the queue: phase one of an ingest, and all of it that reads files."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psycopg
@@ -33,14 +33,18 @@ class Queued:
     Attributes:
         documents: Documents taken, whatever became of them.
         waiting: Those of them that are in the queue now.
+        adopted: Those of these that were there already, of another job or of this one.
         failed: Those that could not be read.
         bytes: Size of the documents taken, as far as it is known.
+        warnings: What is wrong with documents that could be read; the first thousand.
     """
 
     documents: int = 0
     waiting: int = 0
+    adopted: int = 0
     failed: int = 0
     bytes: int = 0
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -62,9 +66,6 @@ class Queue:
         processing: How the documents are to be processed.
         max_attempts: How often a document is tried before it counts as failed.
         progress: Called whenever documents were taken.
-
-    Attributes:
-        warnings: What is wrong with documents that could be read; the first thousand.
     """
 
     def __init__(
@@ -83,12 +84,14 @@ class Queue:
         self._max_attempts = max_attempts
         self._notify = progress
         self._queued = Queued()
-        self.warnings: list[str] = []
 
-    def add(self, documents: Iterable[SourceDocument | LoadFailure]) -> None:
+    def add(self, documents: Iterable[SourceDocument | LoadFailure]) -> Queued:
         """Queue those documents that are not in the collection as they are.
 
         A document that cannot be read is recorded as failed, and the others go on.
+
+        Returns:
+            What became of all of them.
 
         Raises:
             DatabaseError: The database was lost.
@@ -107,8 +110,8 @@ class Queue:
                 self._fail(document.source, error)
                 self._count(document.size)
                 continue
-            if document.warning and len(self.warnings) < _MOST_WARNINGS:
-                self.warnings.append(document.warning)
+            if document.warning and len(self._queued.warnings) < _MOST_WARNINGS:
+                self._queued.warnings.append(document.warning)
             if pending.content is None:
                 self._send([pending])
                 continue
@@ -119,6 +122,7 @@ class Queue:
                 window, characters = [], 0
         if window:
             self._send(window)
+        return self._queued
 
     def _hash(self, document: SourceDocument) -> _Pending:
         length = len(document.source.encode())
@@ -158,6 +162,7 @@ class Queue:
             self._fail(window[0].document.source, error)
             outcomes = []
         self._queued.waiting += sum(outcome != "unchanged" for outcome in outcomes)
+        self._queued.adopted += outcomes.count("adopted")
         for pending in window:
             self._count(pending.document.size)
 

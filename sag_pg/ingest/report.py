@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from sag_pg.ingest.queue import shown
+from sag_pg.ingest.queue import Queued, shown
 from sag_pg.ingest.session import Session
 from sag_pg.ingest.status import JobFailure, JobStatus
 from sag_pg.models.budget import ModelUsage
@@ -33,6 +33,7 @@ class Report:
 
     Attributes:
         job_id: Key of the job, for `sag-pg jobs show`.
+        documents: Documents that were given to it.
         added: Documents that are new.
         replaced: Documents whose content had changed.
         unchanged: Documents that were there already.
@@ -43,6 +44,8 @@ class Report:
         superseded: Documents that newer content, be it of the same job, took the place of.
         cancelled: Documents of a job that was cancelled.
         waiting: Documents still in the queue.
+        adopted: Documents that a later ingest of the same content took over from this one, which
+            knows no more of them: `sag-pg jobs` shows that one.
         chunks: Chunks of the documents that are in.
         failed_chunks: Chunks of these for which a model failed.
         failures: Each failure of a document or chunk, in order; the first thousand.
@@ -57,6 +60,7 @@ class Report:
     """
 
     job_id: int
+    documents: int = 0
     added: int = 0
     replaced: int = 0
     unchanged: int = 0
@@ -65,6 +69,7 @@ class Report:
     superseded: int = 0
     cancelled: int = 0
     waiting: int = 0
+    adopted: int = 0
     chunks: int = 0
     failed_chunks: int = 0
     failures: list[Failure] = field(default_factory=list)
@@ -84,16 +89,7 @@ class Report:
     @property
     def is_empty(self) -> bool:
         """Whether there was no document at all."""
-        return not (
-            self.added
-            or self.replaced
-            or self.unchanged
-            or self.incomplete
-            or self.failed
-            or self.superseded
-            or self.cancelled
-            or self.waiting
-        )
+        return self.documents == 0
 
     def summary(self) -> str:
         """Return the run in one line."""
@@ -107,6 +103,7 @@ class Report:
             "cancelled": self.cancelled,
             # As sag-pg jobs calls them, whose waiting ones wait for another try.
             "queued": self.waiting,
+            "adopted by another ingest": self.adopted,
         }
         always = ("added", "replaced", "unchanged", "failed")
         parts = [
@@ -129,8 +126,14 @@ def describe_usage(usage: ModelUsage) -> str:
     return f"{usage.requests} requests to models, {tokens} tokens{estimated}"
 
 
-def read_report(session: Session, job_id: int) -> Report:
-    """Read what became of a job (`sag.job_status` and `sag.job_failures`)."""
+def read_report(session: Session, job_id: int, queued: Queued) -> Report:
+    """Read what became of a job (`sag.job_status` and `sag.job_failures`).
+
+    Args:
+        session: The database.
+        job_id: The job.
+        queued: What was given to it.
+    """
     status = read_status(session, job_id)
     rows = session.call(
         "SELECT source, ordinal, attempts, message, hint FROM sag.job_failures(%s, %s)",
@@ -138,6 +141,7 @@ def read_report(session: Session, job_id: int) -> Report:
     )
     return Report(
         job_id=job_id,
+        documents=queued.documents,
         added=status.added,
         replaced=status.replaced,
         unchanged=status.unchanged,
@@ -146,9 +150,12 @@ def read_report(session: Session, job_id: int) -> Report:
         superseded=status.superseded,
         cancelled=status.cancelled,
         waiting=status.live,
+        # One that the job took over from itself, for it came twice, is there once.
+        adopted=max(queued.documents - queued.adopted - status.documents, 0),
         chunks=status.chunk_count,
         failed_chunks=status.failed_chunk_count,
         failures=[as_failure(JobFailure(*row)) for row in rows],
+        warnings=queued.warnings,
         stopped=status.stopped,
         usage=ModelUsage(
             status.requests,

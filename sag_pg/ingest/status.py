@@ -68,6 +68,20 @@ class JobStatus:
         """Documents that are not dealt with yet."""
         return self.queued + self.running + self.waiting
 
+    @property
+    def documents(self) -> int:
+        """All documents, whatever became of them."""
+        return (
+            self.live
+            + self.added
+            + self.replaced
+            + self.unchanged
+            + self.incomplete
+            + self.failed
+            + self.superseded
+            + self.cancelled
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
