@@ -23,9 +23,10 @@ import psutil
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
-from conftest import SETTINGS
+from conftest import SETTINGS, Server
 from corpus import assert_counts_exact, column, value
 from model_server import JsonObject, ModelServer, SimpleAnswers
+from psycopg import sql
 
 from sag_pg import embedded, migrate
 from sag_pg.cli import main
@@ -353,6 +354,49 @@ def test_metadata_that_cannot_be_read_fail_alone(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_ends_while_its_database_is_away(
+    commands: Commands, embedded_server: Server, connection: Connection, number: int
+) -> None:
+    process = commands.work()
+    commands.await_that(lambda: worker_of(connection, process), process)
+    name = connection.info.dbname
+    with psycopg.connect(embedded_server.url("postgres"), autocommit=True) as other:
+        closed = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+        other.execute(closed.format(sql.Identifier(name), sql.SQL("FALSE")))
+        try:
+            query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+            other.execute(query, [name])
+            time.sleep(2)
+            assert process.poll() is None
+            process.send_signal(number)
+            assert "was lost" in commands.end(process, 1)
+        finally:
+            other.execute(closed.format(sql.Identifier(name), sql.SQL("TRUE")))
+
+
+def test_a_second_interrupt_does_not_wait_for_a_model(
+    commands: Commands, connection: Connection
+) -> None:
+    commands.server.delay = 15
+    connection.execute("SELECT sag_ingest('d', 'Plant stands in Oslo.')")
+    process = commands.work()
+    commands.await_that(lambda: commands.server.count("extraction"), process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    # What the process is sent by whoever started it is no second one.
+    process.terminate()
+    time.sleep(1)
+    assert process.poll() is None
+    interrupted_at = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert "Traceback" not in commands.end(process, 130)
+    assert time.monotonic() - interrupted_at < 8
+    assert column(connection, "SELECT state FROM sag.ingest_task") == ["queued"]
+    assert column(connection, "SELECT answer FROM sag.model_answer") == []
+    assert worker_names(connection) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_is_told_to_end_gives_back_what_it_has(
     commands: Commands, connection: Connection, number: int
 ) -> None:
@@ -666,6 +710,27 @@ def test_an_interrupted_ingest_ends_its_helpers_and_goes_on_later(
     output = commands.end(commands.ingest(path))
     assert value(connection, "SELECT count(*) FROM sag.document") == 300
     assert latest_job(connection)["state"] == "finished"
+    assert_counts_exact(connection)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_helpers_end_with_the_ingest_that_started_them(
+    commands: Commands, connection: Connection, number: int
+) -> None:
+    path = write_documents(commands.directory / "documents.jsonl", 1000, chunks=1)
+    commands.server.delay = 0.2
+    ingest = commands.ingest(path, "--workers", "3")
+    commands.await_that(lambda: len(worker_names(connection)) == 3, ingest)
+    commands.await_that(lambda: commands.server.count("extraction") > 50, ingest)
+    helpers = psutil.Process(ingest.pid).children()
+    assert len(helpers) == 2
+    ingest.send_signal(number)
+    ingest.wait()
+    _, alive = psutil.wait_procs(helpers, 60)
+    assert alive == []
+    # They took their leave; of the other one nobody heard the end.
+    assert len(worker_names(connection)) == 1
+    assert commands.server.count("extraction") < 600
     assert_counts_exact(connection)
 
 

@@ -95,7 +95,8 @@ def _crew(
 ) -> Iterator[None]:
     """Start workers on a job, and await their end.
 
-    Where the block ends by an error they are told to end soon: they give back what they have.
+    Where the block ends by an error, or this process is killed, they are told to end soon: they
+    give back what they have.
 
     Args:
         application: Knows the database.
@@ -106,13 +107,15 @@ def _crew(
     command = [
         *(sys.executable, "-m", "sag_pg"),
         *(["--data-dir", str(application.data_dir)] if application.data_dir is not None else []),
-        *("work", "--job", str(job_id), "--until-done", *options.arguments()),
+        *("work", "--job", str(job_id), "--until-done", "--until-input-ends"),
+        *options.arguments(),
     ]
     environment = _environment(application, options.settings)
     with contextlib.ExitStack() as exits:
         processes = [
             exits.enter_context(
-                subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603
+                # Nothing is written to it: it ends when this process does, however it ends.
+                subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)  # noqa: S603
             )
             for _ in range(count)
         ]

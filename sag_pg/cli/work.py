@@ -1,8 +1,11 @@
 """The command that works off the queue."""
 
+import contextlib
+import os
 import signal
 import threading
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -28,6 +31,7 @@ _PAUSE_SECONDS: Final = 60.0
 )
 @click.option("--job", "job_id", type=int, metavar="ID", help="Only documents of this job.")
 @click.option("--until-done", is_flag=True, help="End when nothing is left to do.")
+@click.option("--until-input-ends", is_flag=True, hidden=True)
 @processing_options
 @pass_application
 def work(
@@ -35,24 +39,29 @@ def work(
     collection: str | None,
     job_id: int | None,
     until_done: bool,
+    until_input_ends: bool,
     processing: ProcessingOptions,
 ) -> None:
     """Work off the queue: documents of sag_ingest(), and of ingests that need or left the help.
 
     Any number of processes may do this at once, on any machine. Goes on until Ctrl-C, and waits
-    for a database or a model that is down. Takes documents of jobs that were queued with the same
+    for a database or a model that is down. What a model was asked is awaited then, unless Ctrl-C
+    comes again. Takes documents of jobs that were queued with the same
     --extractor, --embedding, --chunk-size and --embed-entities, and those that SQL clients queued.
     """
     usage = Usage(processing.settings.max_tokens, processing.settings.max_requests)
     ended = threading.Event()
     with application.connect_ready() as connection, ExitStack() as exits:
         loaded = processing.load(connection, usage)
-        session = Session(connection, patience=None)
+        session = Session(connection, patience=None, ended=ended)
         exits.callback(session.close)
         set_embedding_space(session, loaded.embedding_model)
+        end = partial(_end, ended, threading.Event())
         for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.signal(number, lambda *_: ended.set())
+            before = signal.signal(number, end)
             exits.callback(signal.signal, number, before)
+        if until_input_ends:
+            threading.Thread(target=_watch_input, args=[ended], daemon=True).start()
         if not until_done:
             message("Working; Ctrl-C ends it.")
         _tell_of_others(connection, loaded, job_id, collection)
@@ -76,6 +85,23 @@ def work(
             worker.maintain()
     if not until_done:
         message(f"Dealt with {worker.worked.documents} documents.")
+
+
+def _end(ended: threading.Event, interrupted: threading.Event, number: int, frame: object) -> None:
+    ended.set()
+    # SIGTERM does not count: an ingest sends it to its helpers, which had the Ctrl-C too.
+    if number == signal.SIGINT:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+
+
+def _watch_input(ended: threading.Event) -> None:
+    """End with the process that has the other end of standard input."""
+    with contextlib.suppress(OSError):
+        while os.read(0, 1024):
+            pass
+    ended.set()
 
 
 def _is_live(

@@ -1,6 +1,7 @@
 """A connection that comes back: what a worker asks of the database, whatever becomes of it."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
@@ -37,19 +38,26 @@ class Session:
         connection: The first connection, in autocommit mode with the vector types registered. It
             stays the caller's.
         patience: Seconds for which a lost server is waited for; None for as long as it takes.
-        on_return: Called after a lost connection was replaced.
+        ended: Set when nobody is to wait for a lost server any more.
 
     Attributes:
         connection: The connection at present.
         seconds: Time spent on waiting for the database so far.
+        on_return: Called after a lost connection was replaced.
     """
 
-    def __init__(self, connection: Connection, patience: float | None = 300) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        patience: float | None = 300,
+        ended: threading.Event | None = None,
+    ) -> None:
         self.connection = connection
         self.seconds = 0.0
         self.on_return: Callable[[], None] = lambda: None
         self._given = connection
         self._patience = patience
+        self._ended = ended or threading.Event()
         self._reopen = reopener(connection)
 
     def close(self) -> None:
@@ -114,14 +122,16 @@ class Session:
                 connection = self._reopen()
                 break
             except psycopg.OperationalError as latest:
-                if self._patience is not None and time.monotonic() - lost_at > self._patience:
+                waited = time.monotonic() - lost_at
+                if self._ended.is_set() or (self._patience is not None and waited > self._patience):
                     raise DatabaseError(
                         "The connection to the database was lost and it did not come back within"
-                        f" {self._patience:.0f} s: {explain_error(latest)[0]}",
+                        f" {waited:.0f} s: {explain_error(latest)[0]}",
                         "Nothing is half written. Run the same command again; it goes on from"
                         " there.",
                     ) from error
-            time.sleep(pause)
+            # Ends early where nobody waits any more, for a last try.
+            self._ended.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         self.close()
         self.connection = connection
