@@ -36,6 +36,8 @@ from sag_pg.ingest.document import text_document
 from sag_pg.ingest.estimate import estimate
 from sag_pg.ingest.job import ingest
 from sag_pg.ingest.processing import Processing
+from sag_pg.ingest.session import Session
+from sag_pg.ingest.worker import Worker
 from sag_pg.models.load import load_extractor
 
 Connection = psycopg.Connection[Any]
@@ -1025,3 +1027,17 @@ def test_a_document_is_tried_again(cli: Cli, connection: Connection, tmp_path: P
     assert (report["added"], report["replaced"]) == (2, 1)
     assert value(connection, "SELECT max(attempts) FROM sag.ingest_task") == 1
     assert value(connection, "SELECT count(*) FROM sag.event WHERE content IS NOT NULL") == 3
+
+
+def test_a_worker_that_loses_its_first_connection_goes_on(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(session: Session, model: object) -> None:
+        pid = session.connection.info.backend_pid
+        with session.reopen() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        assert session.call("SELECT 1") == [(1,)]
+
+    monkeypatch.setattr("sag_pg.cli.work.set_embedding_space", cut)
+    monkeypatch.setattr(Worker, "work", lambda self, **_: None)
+    cli("work", "--extractor", "rules", "--embedding", "none")

@@ -64,7 +64,8 @@ def work(
             threading.Thread(target=_watch_input, args=[ended], daemon=True).start()
         if not until_done:
             message("Working; Ctrl-C ends it.")
-        _tell_of_others(connection, loaded, job_id, collection)
+        # The session may have had to replace the connection that was given.
+        _tell_of_others(session.connection, loaded, job_id, collection)
         with Worker(session, loaded, usage) as worker:
             while not ended.is_set():
                 try:

@@ -44,6 +44,7 @@ class Session:
         connection: The connection at present.
         seconds: Time spent on waiting for the database so far.
         on_return: Called after a lost connection was replaced.
+        reopen: Opens a further connection to the same database.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Session:
         self._given = connection
         self._patience = patience
         self._ended = ended or threading.Event()
-        self._reopen = reopener(connection)
+        self.reopen = reopener(connection)
 
     def close(self) -> None:
         """Close the connection, unless it is the one that was given."""
@@ -119,7 +120,7 @@ class Session:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                connection = self._reopen()
+                connection = self.reopen()
                 break
             except psycopg.OperationalError as latest:
                 waited = time.monotonic() - lost_at

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg.types.json import Jsonb
 
-from sag_pg.database import explain_error, reopener
+from sag_pg.database import explain_error
 from sag_pg.errors import LoadError, ModelError, SagError
 from sag_pg.ingest.batch import Batch, Merged, hold_embedding_space
 from sag_pg.ingest.chunking import Chunk, chunk
@@ -174,7 +174,7 @@ class Worker:
     def __enter__(self) -> Self:
         self._session.on_return = self._give_back
         self.worker_id = self._register()
-        self._heartbeat = Heartbeat(reopener(self._session.connection), self.worker_id)
+        self._heartbeat = Heartbeat(self._session.reopen, self.worker_id)
         self._exit.enter_context(self._heartbeat)
         self._exit.callback(self._batch.close)
         return self
