@@ -14,6 +14,7 @@
 \ir admin/set_embedding_space.sql
 \ir ingest/share_collection.sql
 \ir admin/watch_client.sql
+\ir admin/lift_time_limits.sql
 \ir ingest/lock_collection.sql
 \ir ingest/forget_answers.sql
 \ir ingest/retry_delay.sql

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -366,6 +366,48 @@ def test_documents_share_calls_of_the_extractor(connection: psycopg.Connection[A
         assert [row[1] for row in own] == list(range(len(own)))
         assert all(text[row[3] : row[4]] == row[2] for row in own)
         assert " ".join(row[2] for row in own).split() == text.split()
+
+
+def test_a_slow_model_is_given_no_more_than_it_is_asked_at_once(
+    connection: psycopg.Connection[Any], database_url: str
+) -> None:
+    """The rest is for other workers."""
+    held: list[int] = []
+    with psycopg.connect(database_url, autocommit=True) as other:
+
+        class SlowExtractor(CountingExtractor):
+            def extract_each(
+                self, passages: Sequence[Passage]
+            ) -> Generator[tuple[int, Extraction], None, None]:
+                running = "SELECT count(*) FROM sag.ingest_task WHERE state = 'running'"
+                held.extend(other.execute(running).fetchone() or ())
+                yield from enumerate(self.extract(passages))
+
+            def expected_tokens(self, passage: Passage) -> tuple[int, int]:
+                return 1, 1
+
+        text = "Paris is a city.\n\n" * 100
+        documents = [document(f"d{no}", f"{no}. {text}") for no in range(60)]
+        report = run(connection, documents, SlowExtractor(), max_characters=100)
+    assert report.added == 60
+    assert 0 < held[0] < 10
+
+
+def test_time_limits_are_not_for_merges(
+    connection: psycopg.Connection[Any], database_url: str
+) -> None:
+    """Nor for what others hold the collection for."""
+    limits = ("statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
+    for name in limits:
+        connection.execute(f"SET {name} = '500ms'".encode())
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT sag_delete('elsewhere')")
+        rolling_back = threading.Timer(1.5, other.rollback)
+        rolling_back.start()
+        assert run(connection, [document("a", "Paris is a city.")]).added == 1
+        rolling_back.join()
+    shown = [connection.execute(f"SHOW {name}".encode()).fetchone() for name in limits]
+    assert shown == [("500ms",)] * 3
 
 
 def test_an_unreadable_end_drops_the_whole_document(connection: psycopg.Connection[Any]) -> None:

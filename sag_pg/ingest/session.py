@@ -97,6 +97,7 @@ class Session:
                 # Whatever database or role have as default: who waits for a collection is to see
                 # what the one before did to it, not to lose a conflict with it.
                 connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                connection.execute("SELECT FROM sag.lift_time_limits(TRUE)")
                 return action(connection)
 
         return self._persist(lambda connection: _resolve(lambda: run(connection)))

@@ -328,12 +328,19 @@ class Worker:
                 collection,
                 job_id,
                 _TAKEN_DOCUMENTS,
-                _TAKEN_CHARACTERS,
+                self._taken_characters(),
             ],
         )
         tasks = [Task(*row) for row in rows]
         self._held |= {task.task_id: task for task in tasks}
         return tasks
+
+    def _taken_characters(self) -> int:
+        # A worker is busy for long with as much as it asks a slow model at once.
+        longest = self._processing.max_characters
+        if longest is None or not isinstance(self._processing.extractor, CostlyExtractor):
+            return _TAKEN_CHARACTERS
+        return min(_GROUP_CHUNKS * longest, _TAKEN_CHARACTERS)
 
     def _process(self, tasks: list[Task], is_stopped: Callable[[], bool]) -> None:
         collection = tasks[0].collection

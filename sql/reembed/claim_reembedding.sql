@@ -18,9 +18,7 @@ BEGIN
     );
     -- A role's time limits are meant for queries, and here an index is built. But a session whose
     -- client was killed must not keep the claim until that is done.
-    PERFORM set_config(k.name, '0', FALSE)
-    FROM jsonb_object_keys(settings) AS k (name)
-    WHERE k.name <> 'client_connection_check_interval';
+    PERFORM sag.lift_time_limits(FALSE);
     PERFORM sag.watch_client('2s', FALSE);
     RETURN settings;
 END
