@@ -12,7 +12,13 @@ from loading import fail_one, load, load_one, text_of, write
 from sag_pg.errors import LoadError
 from sag_pg.ingest.chunking import chunk
 from sag_pg.ingest.document import LoadFailure, SourceDocument, with_metadata
-from sag_pg.ingest.loaders import SUPPORTED_SUFFIXES, lines, load_paths, measure_paths
+from sag_pg.ingest.loaders import (
+    SUPPORTED_SUFFIXES,
+    lines,
+    list_sources,
+    load_paths,
+    measure_paths,
+)
 from sag_pg.text import clean, clean_json
 
 
@@ -572,6 +578,34 @@ class TestFailedFile:
             assert fail_one("docs").file == "docs/sub"
         finally:
             Path("docs/sub").chmod(0o700)
+
+
+class TestListSources:
+    def test_they_are_those_of_the_documents(self) -> None:
+        write("docs/a.txt", "text")
+        write("docs/sub/b.md", "# Title")
+        write("docs/c.csv", "a,b\n1,2")
+        write("docs/d.jsonl", '{"id": "one", "text": "1"}\n{"text": "no id"}\n{"id": "two"}\n{')
+        write("docs/empty.jsonl", "")
+        write("docs/broken.pdf", "no PDF")
+        write("docs/.hidden.txt", "text")
+        write("docs/other.bin", "bytes")
+        os.mkfifo("docs/pipe.txt")
+        os.mkfifo("docs/pipe.jsonl")
+        listed: list[str] = []
+        unclear: list[str | None] = []
+        for found in list_sources("docs"):
+            if isinstance(found, LoadFailure):
+                unclear.append(found.file)
+            else:
+                listed.append(found)
+        loaded = load("docs")
+        failures = [found for found in loaded if isinstance(found, LoadFailure)]
+        assert unclear == [found.file for found in failures if found.file is not None]
+        assert len(unclear) >= 3
+        known = [found for found in loaded if getattr(found, "file", None) is None]
+        assert listed == [found.source for found in known]
+        assert {"one", "docs/a.txt", "docs/broken.pdf", "docs/pipe.txt"} < set(listed)
 
 
 class TestWithMetadata:

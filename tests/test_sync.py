@@ -162,8 +162,11 @@ def test_a_wrong_directory_that_is_larger_takes_nobodys_place(
     directory.mkdir()
     for number in range(20):
         (directory / f"w{number}.txt").write_text(f"Plant{number} stands in Oslo.")
-    for options in (["--dry-run"], []):
+    asked = server.count("extraction")
+    # However often somebody tries.
+    for options in (["--dry-run"], [], []):
         result = sync(database_url, server, *options)
         assert result.exit_code == 1
         assert "12 documents of collection 'default', which had 12" in result.stderr
-    assert {f"docs/n{no}.txt" for no in range(12)} <= set(sources(connection))
+    assert set(sources(connection)) == {f"docs/n{no}.txt" for no in range(12)}
+    assert server.count("extraction") == asked

@@ -13,7 +13,7 @@ from sag_pg.cli.options import collection_option, json_option, metadata_option
 from sag_pg.cli.processing import ProcessingOptions, processing_options
 from sag_pg.client import Client
 from sag_pg.ingest.document import SourceDocument, with_metadata
-from sag_pg.ingest.loaders import load_paths
+from sag_pg.ingest.loaders import list_sources, load_paths
 from sag_pg.ingest.report import Report
 from sag_pg.ingest.sync import Seen, check_deletion, delete_sources, missing_sources
 from sag_pg.models.budget import Usage
@@ -62,6 +62,9 @@ def sync(
             _look(client, found, seen, force, as_json)
             return
         before = _document_count(client)
+        if before and not force:
+            # Before anything is added, too: the next time, that would seem to belong there.
+            _find_missing(client, Seen.of(list_sources(directory)), before, force)
         loaded = own.load(connection, usage)
         client.create_collection(collection, text_search_configuration)
         report = run_ingest(
@@ -118,20 +121,26 @@ def _document_count(client: Client) -> int:
     )
 
 
+def _find_missing(client: Client, seen: Seen, before: int, force: bool) -> list[str]:
+    """Return what would be deleted; raise SagError where only --force allows it."""
+    if seen.unclear:
+        return []
+    missing, _ = missing_sources(client.connection, client.collection, seen)
+    if not force:
+        check_deletion(len(missing), before, len(missing) + len(seen.digests), client.collection)
+    return missing
+
+
 def _look(client: Client, documents: int, seen: Seen, force: bool, as_json: bool) -> None:
     """Print what a sync would delete."""
-    missing: list[str] = []
     before = _document_count(client)
-    kept = _why_nothing_goes(seen)
-    if kept is None and before:
-        missing, _ = missing_sources(client.connection, client.collection, seen)
-        if not force:
-            check_deletion(len(missing), before, len(missing) + documents, client.collection)
+    missing = _find_missing(client, seen, before, force) if before else []
     if as_json:
         click.echo(json.dumps({"documents": documents, "delete": missing}))
         return
     for source in missing:
         click.echo(source)
     message(f"{documents} documents in the directory; {len(missing)} would be deleted.")
+    kept = _why_nothing_goes(seen)
     if kept is not None:
         message(kept)

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import psycopg
 
@@ -44,6 +44,21 @@ class Seen:
             else:
                 self.unclear.append(document)
             yield document
+
+    @classmethod
+    def of(cls, sources: Iterable[str | LoadFailure]) -> Self:
+        """Remember documents without loading them.
+
+        Args:
+            sources: What `list_sources` yields.
+        """
+        seen = cls()
+        for source in sources:
+            if isinstance(source, LoadFailure):
+                seen.unclear.append(source)
+            else:
+                seen.digests.add(_digest(source))
+        return seen
 
 
 def missing_sources(

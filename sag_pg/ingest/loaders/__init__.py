@@ -5,6 +5,12 @@ Texts are read in pieces, files are found one directory at a time. Held whole ar
 What cannot be loaded is reported beside what can.
 """
 
-from sag_pg.ingest.loaders.paths import STDIN, SUPPORTED_SUFFIXES, load_paths, measure_paths
+from sag_pg.ingest.loaders.paths import (
+    STDIN,
+    SUPPORTED_SUFFIXES,
+    list_sources,
+    load_paths,
+    measure_paths,
+)
 
-__all__ = ["STDIN", "SUPPORTED_SUFFIXES", "load_paths", "measure_paths"]
+__all__ = ["STDIN", "SUPPORTED_SUFFIXES", "list_sources", "load_paths", "measure_paths"]

@@ -61,6 +61,28 @@ def load_paths(
                 yield from _load_path(path, converter)
 
 
+def list_sources(directory: str) -> Iterator[str | LoadFailure]:
+    """Find the sources of the documents in a directory, without converting any.
+
+    Yields:
+        What `load_paths` would call each document, be it readable or not, or a failure with `file`
+        set.
+    """
+    # It starts nothing as long as nothing is converted.
+    with Converter() as converter:
+        for found in _find_files(Path(directory)):
+            if isinstance(found, LoadFailure):
+                yield found
+            elif _is_lines(found):
+                for document in _load_file(found, converter):
+                    if isinstance(document, LoadFailure) and document.file is not None:
+                        yield document
+                    else:
+                        yield document.source
+            else:
+                yield _name(found)
+
+
 def measure_paths(paths: Sequence[str]) -> int:
     """Return the size in bytes of what `load_paths` would load, for progress.
 
@@ -99,7 +121,14 @@ def _load_path(given: str, converter: Converter) -> Iterator[SourceDocument | Lo
         has_source = path.suffix.lower() in SUPPORTED_SUFFIXES and not _is_lines(path)
         yield LoadFailure(name, error, file=None if has_source else name)
         return
-    yield from _load_directory(path, converter) if is_directory else _load_file(path, converter)
+    if not is_directory:
+        yield from _load_file(path, converter)
+        return
+    for found in _find_files(path):
+        if isinstance(found, LoadFailure):
+            yield found
+        else:
+            yield from _load_file(found, converter)
 
 
 def _name(path: Path) -> str:
@@ -124,13 +153,13 @@ def _status(path: Path, name: str) -> os.stat_result:
         ) from error
 
 
-def _load_directory(top: Path, converter: Converter) -> Iterator[SourceDocument | LoadFailure]:
+def _find_files(top: Path) -> Iterator[Path | LoadFailure]:
     # Links to directories are not followed, so this ends whatever they point to.
     waiting = [(top, True)]
     while waiting:
         path, is_directory = waiting.pop()
         if not is_directory:
-            yield from _load_file(path, converter)
+            yield path
             continue
         try:
             entries = _entries(path)
