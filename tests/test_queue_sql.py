@@ -576,16 +576,12 @@ def test_pauses_between_attempts(connection: Connection) -> None:
     worker = register(connection)
     job = start_job(connection)
     (task_id,) = ids(queue(connection, job, document("a"), max_attempts=3))
+    tried = replace(document("a"), task_id=task_id, failures=[(0, "busy", "wait")])
     for attempt, (least, most) in enumerate(((8, 12), (32, 48)), 1):
         take(connection, worker)
-        connection.execute("SELECT sag.fail_task(%s, %s, 'busy', 'wait')", [worker, task_id])
+        merge(connection, [tried], worker=worker)
         row = task(connection, task_id)
-        assert (row["state"], row["attempts"], row["error"], row["hint"]) == (
-            "queued",
-            attempt,
-            "busy",
-            "wait",
-        )
+        assert (row["state"], row["attempts"], row["hint"]) == ("queued", attempt, "wait")
         pause = value(
             connection,
             "SELECT extract(epoch FROM available_at - now())::float FROM sag.ingest_task",
@@ -594,13 +590,24 @@ def test_pauses_between_attempts(connection: Connection) -> None:
         assert take(connection, worker) == []
         assert job_status(connection, job)["waiting"] == 1
         make_available(connection)
-    # Only its worker can say that it failed.
+
+
+def test_a_document_that_cannot_be_ingested_is_not_tried_again(connection: Connection) -> None:
+    worker = register(connection)
+    job = start_job(connection)
+    (task_id,) = ids(queue(connection, job, document("a"), max_attempts=3))
+    # Only its worker can say so.
     take(connection, worker)
     connection.execute("SELECT sag.fail_task(%s, %s, 'no', NULL)", [register(connection), task_id])
     assert task(connection, task_id)["state"] == "running"
-    connection.execute("SELECT sag.fail_task(%s, %s, 'broken', NULL)", [worker, task_id])
+    connection.execute("SELECT sag.fail_task(%s, %s, 'broken', 'mend it')", [worker, task_id])
     row = task(connection, task_id)
-    assert (row["state"], row["attempts"], row["error"]) == ("failed", 3, "broken")
+    assert (row["state"], row["attempts"], row["error"], row["hint"]) == (
+        "failed",
+        1,
+        "broken",
+        "mend it",
+    )
     assert row["finished_at"] is not None
     # For sag.retry_job().
     assert piece_count(connection) == 1

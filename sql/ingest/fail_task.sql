@@ -4,11 +4,11 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+    -- The same text would fail again.
     UPDATE sag.ingest_task AS t
-    SET attempts = t.attempts + 1,
-        state = CASE WHEN t.attempts + 1 < t.max_attempts THEN 'queued' ELSE 'failed' END,
-        available_at = now() + sag.retry_delay(t.attempts + 1),
-        finished_at = CASE WHEN t.attempts + 1 < t.max_attempts THEN NULL ELSE now() END,
+    SET state = 'failed',
+        attempts = t.attempts + 1,
+        finished_at = now(),
         worker_id = NULL,
         error = fail_task.error,
         hint = fail_task.hint
@@ -16,4 +16,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sag.fail_task(bigint, bigint, text, text) IS
-'Says that a worker could not ingest a document: it is tried again later, or has failed.';
+'Says that a document cannot be ingested as it is. Where a model failed, sag.merge_batch() has it '
+'tried again.';
