@@ -346,9 +346,11 @@ def test_metadata_that_cannot_be_read_fail_alone(
                 "UPDATE sag.ingest_task SET metadata = %s, max_attempts = 1 WHERE source = %s",
                 [metadata, source],
             )
-    commands.end(
+    said = commands.end(
         commands.start("work", "--until-done", "--extractor", "rules", "--embedding", "none")
     )
+    assert "Failed: levels: " in said
+    assert said.count("Failed: ") == 2
     states = connection.execute("SELECT source, state FROM sag.ingest_task").fetchall()
     added = {"exact": "added", "none": "added"}
     assert dict(states) == {"digits": "failed", "levels": "failed", **added}
@@ -1019,6 +1021,16 @@ def test_metadata_of_the_command(cli: Cli, connection: Connection, tmp_path: Pat
     report = json.loads(cli.ingest("ingest", str(path), "--metadata", "level=4", "--json").stdout)
     assert report["replaced"] == 2
     assert set(asked_for(cli.server).values()) == {1}
+
+
+def test_a_worker_says_which_chunks_failed(cli: Cli, connection: Connection) -> None:
+    for source in "ab":
+        connection.execute("SELECT sag_ingest(%s, %s)", [source, f"Plant {source} stands in Oslo."])
+    connection.execute("UPDATE sag.ingest_task SET max_attempts = 1")
+    cli.server.script("extraction", *[model_server.EMPTY] * 4)
+    said = cli.ingest("work", "--until-done", "--model-concurrency", "1").stderr
+    for source in "ab":
+        assert f"Failed: {source}: models failed for 1 of 1 chunks; " in said
 
 
 def test_a_document_is_tried_again(cli: Cli, connection: Connection, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
@@ -17,6 +18,7 @@ from sag_pg.client import Client
 from sag_pg.errors import EndpointDownError
 from sag_pg.ingest.job import LIVE_STATES, set_embedding_space
 from sag_pg.ingest.processing import Processing
+from sag_pg.ingest.report import Failure
 from sag_pg.ingest.session import Session
 from sag_pg.ingest.worker import Worker
 from sag_pg.models.budget import Usage
@@ -66,7 +68,7 @@ def work(
             message("Working; Ctrl-C ends it.")
         # The session may have had to replace the connection that was given.
         _tell_of_others(session.connection, loaded, job_id, collection)
-        with Worker(session, loaded, usage) as worker:
+        with Worker(session, loaded, usage, failed=_teller(until_input_ends)) as worker:
             while not ended.is_set():
                 try:
                     worker.work(
@@ -95,6 +97,21 @@ def _end(ended: threading.Event, interrupted: threading.Event, number: int, fram
         if interrupted.is_set():
             raise KeyboardInterrupt
         interrupted.set()
+
+
+def _teller(is_helper: bool) -> Callable[[Failure], None]:
+    """Make what says that a document failed; what a helper's did, the ingest reports."""
+    hints: set[str] = set()
+
+    def tell(failure: Failure) -> None:
+        if is_helper:
+            return
+        message(f"Failed: {failure}")
+        if failure.hint and failure.hint not in hints:
+            hints.add(failure.hint)
+            message(f"Hint: {failure.hint}")
+
+    return tell
 
 
 def _watch_input(ended: threading.Event) -> None:

@@ -31,6 +31,7 @@ from sag_pg.ingest.events import Event, EventMaker, TitledChunk
 from sag_pg.ingest.heartbeat import Heartbeat
 from sag_pg.ingest.processing import Processing
 from sag_pg.ingest.queue import KEPT_CHARACTERS, REFUSALS, shown
+from sag_pg.ingest.report import Failure
 from sag_pg.ingest.session import Session
 from sag_pg.ingest.stored_extraction import StoredExtractor
 from sag_pg.models.base import CostlyExtractor
@@ -136,6 +137,7 @@ class Worker:
         usage: What the models count their requests and tokens with.
         progress: Called whenever something got done, and about once a second while there is nothing
             to take.
+        failed: Called for each document that failed, or for some of whose chunks a model did.
 
     Attributes:
         worker_id: Key of the worker.
@@ -148,6 +150,7 @@ class Worker:
         processing: Processing,
         usage: Usage,
         progress: Callable[[Worked], None] = lambda worked: None,
+        failed: Callable[[Failure], None] = lambda failure: None,
     ) -> None:
         self.worker_id = 0
         self.worked = Worked()
@@ -156,6 +159,7 @@ class Worker:
         self._usage = usage
         self._recorded: Mapping[str, ModelUsage] = {}
         self._notify = progress
+        self._tell = failed
         self._batch = Batch()
         self._merged_at = time.monotonic()
         self._collection = ""
@@ -543,6 +547,11 @@ class Worker:
             failures=current.failures,
         )
         self.worked.failed_chunks += len(current.failures)
+        if current.failures:
+            _, error_text, hint = current.failures[0]
+            count = f"{len(current.failures)} of {current.chunk_count}"
+            failure = f"models failed for {count} chunks; {error_text}"
+            self._tell(Failure(shown(task.source), failure, hint))
 
     def _abandon(self) -> None:
         """Drop the document that is half in the batch, and give back what was not begun."""
@@ -611,6 +620,7 @@ class Worker:
             "SELECT FROM sag.fail_task(%s, %s, %s, %s)",
             [self.worker_id, task.task_id, clean(str(error)), error.hint],
         )
+        self._tell(Failure(shown(task.source), str(error), error.hint))
         self._settle(task)
 
     def _settle(self, task: Task | None) -> None:
