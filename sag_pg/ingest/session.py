@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -79,7 +80,7 @@ class Session:
                 cursor = connection.execute(query.encode(), arguments)
                 return cursor.fetchall() if cursor.description is not None else []
 
-        return self._persist(lambda connection: _resolve(lambda: run(connection)))
+        return self._persist(run)
 
     def transact(self, action: Callable[[Connection], T]) -> T:
         """Run an action in a transaction, and again where it lost a conflict or its connection.
@@ -100,14 +101,14 @@ class Session:
                 connection.execute("SELECT FROM sag.lift_time_limits(TRUE)")
                 return action(connection)
 
-        return self._persist(lambda connection: _resolve(lambda: run(connection)))
+        return self._persist(run)
 
     def _persist(self, action: Callable[[Connection], T]) -> T:
         started = time.perf_counter()
         try:
             while True:
                 try:
-                    return action(self.connection)
+                    return _resolve(partial(action, self.connection))
                 except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                     if not (self.connection.broken or self.connection.closed):
                         raise

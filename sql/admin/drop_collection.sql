@@ -17,11 +17,9 @@ BEGIN
         PERFORM sag.collection_key(drop_collection.name);
     END IF;
     -- Workers do not share it when they take, release or settle a task. They come from the task to
-    -- its text; so does this, in the order in which all lock tasks.
-    PERFORM FROM sag.ingest_job AS j WHERE j.collection_id = target
-    ORDER BY j.job_id FOR UPDATE;
-    PERFORM FROM sag.ingest_task AS t WHERE t.collection_id = target
-    ORDER BY t.task_id FOR UPDATE;
+    -- its text, and so does this.
+    PERFORM FROM sag.ingest_job AS j WHERE j.collection_id = target FOR UPDATE;
+    PERFORM FROM sag.ingest_task AS t WHERE t.collection_id = target FOR UPDATE;
     FOREACH holder IN ARRAY ARRAY[
         'reembed_task', 'chunk_failure', 'ingest_piece', 'ingest_usage', 'ingest_task',
         'ingest_job', 'event_entity', 'event_alias', 'entity_alias', 'event', 'chunk', 'document',

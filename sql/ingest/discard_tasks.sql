@@ -13,4 +13,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION sag.discard_tasks(bigint, bigint[], text) IS
-'Gives up tasks, with their texts, as superseded or cancelled. The caller has them locked.';
+'Ends tasks that nobody is to work on, as superseded, cancelled or unchanged, and drops their '
+'texts. The caller has them locked.';

@@ -18,29 +18,22 @@ BEGIN
     WHERE j.collection_id = target AND j.job_id = retry_job.job;
     UPDATE sag.ingest_task AS t
     SET state = 'queued', attempts = 0, lapses = 0, available_at = now(), finished_at = NULL
-    FROM (
-        SELECT f.task_id
-        FROM sag.ingest_task AS f
-        WHERE f.collection_id = target AND f.job_id = retry_job.job
-            AND f.state IN ('failed', 'incomplete', 'queued')
-            -- A file that could not be read is not here; the same ingest reads it again.
-            AND EXISTS (
-                SELECT FROM sag.ingest_piece AS p
-                WHERE p.collection_id = target AND p.task_id = f.task_id
-            )
-            AND NOT EXISTS (
-                SELECT FROM sag.document AS d
-                WHERE d.collection_id = target AND d.source = f.source AND d.task_id > f.task_id
-            )
-            AND NOT EXISTS (
-                SELECT FROM sag.ingest_task AS n
-                WHERE n.collection_id = target AND n.source = f.source
-                    AND n.task_id > f.task_id AND n.state IN ('queued', 'running')
-            )
-        ORDER BY f.task_id
-        FOR UPDATE OF f
-    ) AS held
-    WHERE t.collection_id = target AND t.task_id = held.task_id;
+    WHERE t.collection_id = target AND t.job_id = retry_job.job
+        AND t.state IN ('failed', 'incomplete', 'queued')
+        -- A file that could not be read is not here; the same ingest reads it again.
+        AND EXISTS (
+            SELECT FROM sag.ingest_piece AS p
+            WHERE p.collection_id = target AND p.task_id = t.task_id
+        )
+        AND NOT EXISTS (
+            SELECT FROM sag.document AS d
+            WHERE d.collection_id = target AND d.source = t.source AND d.task_id > t.task_id
+        )
+        AND NOT EXISTS (
+            SELECT FROM sag.ingest_task AS n
+            WHERE n.collection_id = target AND n.source = t.source AND n.task_id > t.task_id
+                AND n.state IN ('queued', 'running')
+        );
     GET DIAGNOSTICS waiting = ROW_COUNT;
     IF waiting > 0 THEN
         UPDATE sag.ingest_job AS j SET cancelled_at = NULL

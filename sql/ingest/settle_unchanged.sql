@@ -10,6 +10,7 @@ DECLARE
     target bigint := sag.lock_collection(settle_unchanged.collection);
     asked record;
     confirmed text;
+    settled bigint[] := '{}';
 BEGIN
     FOR asked IN
         SELECT u.task_id, u.content_hash
@@ -26,18 +27,15 @@ BEGIN
         UPDATE sag.document AS d SET task_id = greatest(d.task_id, asked.task_id)
         WHERE d.collection_id = target AND d.source = confirmed
             AND d.content_hash = asked.content_hash;
-        CONTINUE WHEN NOT FOUND;
-        UPDATE sag.ingest_task AS t
-        SET state = 'unchanged', worker_id = NULL, finished_at = now(), error = NULL, hint = NULL
-        WHERE t.collection_id = target AND t.task_id = asked.task_id;
-        DELETE FROM sag.chunk_failure AS f
-        WHERE f.collection_id = target AND f.task_id = asked.task_id;
-        DELETE FROM sag.ingest_piece AS p
-        WHERE p.collection_id = target AND p.task_id = asked.task_id;
-        PERFORM sag.supersede_failed(target, ARRAY[asked.task_id]);
-        task_id := asked.task_id;
-        RETURN NEXT;
+        IF FOUND THEN
+            settled := settled || asked.task_id;
+        END IF;
     END LOOP;
+    PERFORM sag.discard_tasks(target, settled, 'unchanged');
+    UPDATE sag.ingest_task AS t SET error = NULL, hint = NULL
+    WHERE t.collection_id = target AND t.task_id = ANY(settled) AND t.error IS NOT NULL;
+    PERFORM sag.supersede_failed(target, settled);
+    RETURN QUERY SELECT u.task_id FROM unnest(settled) AS u (task_id);
 END
 $$;
 COMMENT ON FUNCTION sag.settle_unchanged(text, bigint, bigint[], bytea[]) IS
